@@ -1,0 +1,3 @@
+//! The `causeway` command.
+
+fn main() {}
