@@ -1,1 +1,14 @@
-//! See the crate description.
+//! The egress proxy: everything that sandboxes send to the outside over TCP goes through it.
+//!
+//! It runs as its own process in the router's network namespace, with few privileges, and
+//! outlives the agent. A connection's source address says which sandbox it comes from, its
+//! local address where the sandbox meant to go. [`run`] is the whole process; [`control`] is
+//! how the agent tells it what to permit.
+
+pub mod audit;
+pub mod control;
+mod metrics;
+mod run;
+mod text;
+
+pub use run::{ProxyArgs, ProxyError, run, start};
