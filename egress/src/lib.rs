@@ -6,9 +6,13 @@
 //! how the agent tells it what to permit.
 
 pub mod audit;
+pub mod ca;
 pub mod control;
+pub mod dns;
 mod metrics;
+pub mod pins;
 mod run;
+pub mod sniff;
 mod text;
 
 pub use run::{ProxyArgs, ProxyError, run, start};
