@@ -98,6 +98,15 @@ pub enum Element {
         /// The receiver's group.
         to: GroupId,
     },
+    /// `shared`: the groups share a network, and not everything is permitted from one to the
+    /// other. What is not is dropped as denied by ingress rules; without this element, as sharing
+    /// no network. `ReachPorts` has no effect without it.
+    Shared {
+        /// The sender's group.
+        from: GroupId,
+        /// The receiver's group.
+        to: GroupId,
+    },
     /// `reach_ports`: members of one group may send some protocols and ports to another's.
     ReachPorts {
         /// The sender's group.
@@ -107,8 +116,32 @@ pub enum Element {
         /// What may be sent.
         service: ServiceBlock,
     },
+    /// `share`: the groups share a network, and not everything is open between them: what
+    /// `reach_ports` does not have is dropped as [`Reason::IngressDenied`] instead of
+    /// [`Reason::NoSharedNetwork`]. Never beside a `reach` element.
+    ///
+    /// [`Reason::IngressDenied`]: causeway_types::Reason::IngressDenied
+    /// [`Reason::NoSharedNetwork`]: causeway_types::Reason::NoSharedNetwork
+    Share {
+        /// The sender's group.
+        from: GroupId,
+        /// The receiver's group.
+        to: GroupId,
+    },
     /// `egress`: members may send this to the outside past the proxy (TCP never does).
+    /// Looked up for destinations outside of [`RESERVED`](crate::reserved::RESERVED).
     Egress {
+        /// The sender's group.
+        group: GroupId,
+        /// The destination.
+        prefix: Ipv6Net,
+        /// What may be sent.
+        service: ServiceBlock,
+    },
+    /// `egress_reserved`: the same, for destinations inside of
+    /// [`RESERVED`](crate::reserved::RESERVED). What it lacks is dropped as
+    /// [`Reason::ReservedDestination`](causeway_types::Reason::ReservedDestination).
+    EgressReserved {
         /// The sender's group.
         group: GroupId,
         /// The destination.

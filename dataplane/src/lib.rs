@@ -8,6 +8,8 @@ pub mod backend;
 pub mod desired;
 pub mod elements;
 pub mod kernel;
+pub mod planner;
+pub mod reserved;
 
 pub use backend::{Backend, BackendError, Counters, Observed, PortCounters};
 pub use desired::{
