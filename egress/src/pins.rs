@@ -122,6 +122,7 @@ impl Pins {
         let entries = pins.get_or_insert_mut(answer, VecDeque::new);
         entries.retain(|entry| entry.name != *name && entry.expires > now);
         entries.truncate(self.limits.names.get() - 1);
+        let ttl = ttl.min(self.limits.longest);
         let latest = now + ttl + self.limits.longest;
         entries.push_front(Entry {
             name: name.clone(),

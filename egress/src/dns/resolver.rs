@@ -386,12 +386,11 @@ fn join(
         (Err(_), Ok(v4)) if !v4.is_empty() => (Vec::new(), v4, v4_ttl.min(partial)),
         (Err(ResolveError::NoSuchName { .. }), Ok(v4)) => (Vec::new(), v4, v4_ttl.min(partial)),
         (Ok(v6), Err(ResolveError::NoSuchName { .. })) => (v6, Vec::new(), v6_ttl.min(partial)),
-        (Err(missing @ ResolveError::NoSuchName { .. }), Err(ResolveError::NoSuchName { .. })) => {
-            return Err(missing);
-        }
-        (Err(ResolveError::NoSuchName { .. }), Err(error)) | (Err(error), _) | (_, Err(error)) => {
-            return Err(error);
-        }
+        // A failure says less than it seems, and is tried again; so it outweighs a denial.
+        (Err(ResolveError::NoSuchName { .. }), Err(error))
+        | (Err(error), Err(ResolveError::NoSuchName { .. }))
+        | (Err(error), _)
+        | (Ok(_), Err(error)) => return Err(error),
     };
     Ok(Resolved {
         v6: v6.into_iter().filter_map(only_v6).collect(),
