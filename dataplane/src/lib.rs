@@ -7,12 +7,17 @@
 pub mod backend;
 pub mod desired;
 pub mod elements;
+pub mod facade;
+pub mod fake;
 pub mod kernel;
 pub mod planner;
 pub mod reserved;
+pub mod trace;
 
 pub use backend::{Backend, BackendError, Counters, Observed, PortCounters};
 pub use desired::{
     Attachment, DesiredState, EgressRule, Firewall, Ingress, IngressPeer, IngressRule,
     InterfaceName, Mtu, PortRange, Ports, Protocol, SandboxSpec,
 };
+pub use facade::{Attached, Dataplane, ReconcileReport};
+pub use trace::{Packet, Trace, Verdict, trace};

@@ -173,7 +173,7 @@ impl Planner {
         let key = self.key_of(&spec);
         let group = match self.numbers.get(&key) {
             Some(&number) => number,
-            None => self.found_group(key, spec.address, delta),
+            None => self.found_group(&key, spec.address, delta),
         };
         if let Some(group) = self.groups.get_mut(&group) {
             group.members += 1;
@@ -209,7 +209,7 @@ impl Planner {
 
     fn found_group(
         &mut self,
-        key: Arc<GroupKey>,
+        key: &Arc<GroupKey>,
         address: Ipv6Addr,
         delta: &mut Delta,
     ) -> GroupId {
@@ -223,13 +223,13 @@ impl Planner {
             .or_default()
             .groups
             .insert(number);
-        self.numbers.insert(Arc::clone(&key), number);
+        self.numbers.insert(Arc::clone(key), number);
         let group = Group {
-            key: Arc::clone(&key),
+            key: Arc::clone(key),
             members: 0,
         };
         self.groups.insert(number, group);
-        delta.add(self.group_elements(number, &key));
+        delta.add(self.group_elements(number, key));
         number
     }
 

@@ -9,7 +9,7 @@ use ipnet::Ipv6Net;
 use super::ports::{Cutter, PortSet};
 use crate::desired::{EgressRule, Firewall, Ingress, IngressPeer};
 use crate::elements::{Element, GroupId};
-use crate::reserved::names_a_reserved_range;
+use crate::reserved;
 
 /// What makes two sandboxes alike.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -76,7 +76,7 @@ pub(super) fn outside(key: &GroupKey, group: GroupId) -> Vec<Element> {
     let firewall = &*key.firewall;
     let mut elements = Vec::new();
     let plain = cut(&firewall.egress, PortSet::without_tcp, |prefix| {
-        !names_a_reserved_range(prefix)
+        !reserved::opens(*prefix)
     });
     elements.extend(
         plain
@@ -88,7 +88,9 @@ pub(super) fn outside(key: &GroupKey, group: GroupId) -> Vec<Element> {
                 service,
             }),
     );
-    let reserved = cut(&firewall.egress, PortSet::without_tcp, names_a_reserved_range);
+    let reserved = cut(&firewall.egress, PortSet::without_tcp, |prefix| {
+        reserved::opens(*prefix)
+    });
     elements.extend(reserved.pieces().into_iter().map(|(prefix, service)| {
         Element::EgressReserved {
             group,

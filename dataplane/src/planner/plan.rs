@@ -55,9 +55,7 @@ pub fn plan(desired: &DesiredState, observed: &Observed) -> Plan {
     }
 
     // A port that is made anew has another interface index, so its old elements go.
-    let is_fresh = |element: &Element| {
-        matches!(element, Element::Source { port: PortRef::Sandbox(uid), .. } if fresh.contains(uid))
-    };
+    let is_fresh = |element: &Element| matches!(element, Element::Source { port: PortRef::Sandbox(uid), .. } if fresh.contains(uid));
     let wanted = planner.elements();
     let (later, now): (BTreeSet<_>, BTreeSet<_>) = wanted.into_iter().partition(is_fresh);
     let mut steps = Vec::new();
