@@ -64,6 +64,11 @@ impl<S: Store> Service<S> {
         &self.ipam
     }
 
+    /// The store, to read.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
     /// See [`Transaction::allocate`].
     pub fn allocate(
         &mut self,

@@ -1,5 +1,6 @@
 //! A lease as it is written: its own type, so that the format stays when the model changes.
 
+use std::borrow::Cow;
 use std::net::Ipv6Addr;
 
 use causeway_types::Generation;
@@ -12,7 +13,8 @@ use crate::lease::{Lease, LeaseState, Owner, UnixMillis};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record<'a> {
-    owner: &'a str,
+    #[serde(borrow)]
+    owner: Cow<'a, str>,
     generation: u64,
     created_ms: u64,
     state: State,
@@ -31,7 +33,7 @@ enum State {
 /// Writes a lease.
 pub(super) fn encode(lease: &Lease) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&Record {
-        owner: lease.owner.as_str(),
+        owner: Cow::Borrowed(lease.owner.as_str()),
         generation: lease.generation.0,
         created_ms: lease.created.0,
         state: match lease.state {
@@ -46,7 +48,7 @@ pub(super) fn encode(lease: &Lease) -> Result<Vec<u8>, serde_json::Error> {
 /// Reads what [`encode`] wrote.
 pub(super) fn decode(address: Ipv6Addr, value: &[u8]) -> Result<Lease, serde_json::Error> {
     let record: Record<'_> = serde_json::from_slice(value)?;
-    let owner = Owner::new(record.owner).map_err(serde::de::Error::custom)?;
+    let owner = Owner::new(&record.owner).map_err(serde::de::Error::custom)?;
     Ok(Lease {
         address,
         prefix: record.prefix,
