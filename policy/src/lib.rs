@@ -8,14 +8,17 @@
 //!
 //! The crate is pure: no files, no network, no clock. It never holds a secret's value.
 
+pub mod bounds;
 mod compile;
 mod decision;
 mod error;
 mod explain;
 mod l4;
 pub mod model;
+mod problems;
 mod reserved;
 mod wire;
+mod yaml;
 
 pub use compile::Effective;
 pub use decision::{

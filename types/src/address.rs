@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 /// The default gateway that every sandbox sees.
 pub const GATEWAY: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
@@ -38,6 +38,83 @@ impl AddressClass {
         matches!(self, Self::Public)
     }
 }
+
+/// The ranges that [`classify`] knows by name and that are not public, a more specific one before
+/// one that contains it. Space that is not allocated is in none of them.
+pub fn special_ranges() -> impl Iterator<Item = (IpNet, AddressClass)> {
+    let v4 = SPECIAL_V4
+        .iter()
+        .map(|(net, class)| (IpNet::V4(*net), *class));
+    let v6 = TABLE_V6
+        .iter()
+        .map(|(net, class)| (IpNet::V6(*net), *class));
+    v4.chain(v6)
+        .filter(|(net, class)| !class.is_public() && net.prefix_len() > 0)
+}
+
+const SPECIAL_V4: &[(Ipv4Net, AddressClass)] = &[
+    (net4(0, 0, 0, 0, 8), AddressClass::Host),
+    (net4(127, 0, 0, 0, 8), AddressClass::Host),
+    (net4(169, 254, 0, 0, 16), AddressClass::LinkLocal),
+    // The host's own service in one public cloud: metadata, though of public form.
+    (net4(168, 63, 129, 16, 32), AddressClass::LinkLocal),
+    (net4(10, 0, 0, 0, 8), AddressClass::Private),
+    (net4(172, 16, 0, 0, 12), AddressClass::Private),
+    (net4(192, 168, 0, 0, 16), AddressClass::Private),
+    (net4(100, 64, 0, 0, 10), AddressClass::Private),
+    (net4(224, 0, 0, 0, 4), AddressClass::Multicast),
+    (net4(255, 255, 255, 255, 32), AddressClass::Multicast),
+    (net4(192, 0, 0, 0, 24), AddressClass::Special),
+    (net4(192, 0, 2, 0, 24), AddressClass::Special),
+    (net4(192, 88, 99, 0, 24), AddressClass::Special),
+    (net4(198, 18, 0, 0, 15), AddressClass::Special),
+    (net4(198, 51, 100, 0, 24), AddressClass::Special),
+    (net4(203, 0, 113, 0, 24), AddressClass::Special),
+    (net4(240, 0, 0, 0, 4), AddressClass::Special),
+];
+
+const TABLE_V6: &[(Ipv6Net, AddressClass)] = &[
+    (net6([0, 0, 0, 0, 0, 0, 0, 0], 127), AddressClass::Host),
+    (
+        net6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+        AddressClass::LinkLocal,
+    ),
+    (
+        net6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10),
+        AddressClass::Private,
+    ),
+    (
+        net6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
+        AddressClass::Private,
+    ),
+    (
+        net6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
+        AddressClass::Multicast,
+    ),
+    (LOCAL_TRANSLATION, AddressClass::Private),
+    (
+        net6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),
+        AddressClass::Special,
+    ),
+    (
+        net6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
+        AddressClass::Special,
+    ),
+    (
+        net6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
+        AddressClass::Special,
+    ),
+    (
+        net6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
+        AddressClass::Special,
+    ),
+    (
+        net6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16),
+        AddressClass::Special,
+    ),
+    (net6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3), AddressClass::Public),
+    (net6([0, 0, 0, 0, 0, 0, 0, 0], 0), AddressClass::Special),
+];
 
 /// Classifies an address after the IANA special-purpose registries (RFC 6890). An IPv6
 /// address that carries an IPv4 address in a standard form is as private as the address inside.
@@ -128,78 +205,16 @@ const fn v4(high: u16, low: u16) -> Ipv4Addr {
 }
 
 fn classify_v4(address: Ipv4Addr) -> AddressClass {
-    const TABLE: &[(Ipv4Net, AddressClass)] = &[
-        (net4(0, 0, 0, 0, 8), AddressClass::Host),
-        (net4(127, 0, 0, 0, 8), AddressClass::Host),
-        (net4(169, 254, 0, 0, 16), AddressClass::LinkLocal),
-        // The host's own service in one public cloud: metadata, though of public form.
-        (net4(168, 63, 129, 16, 32), AddressClass::LinkLocal),
-        (net4(10, 0, 0, 0, 8), AddressClass::Private),
-        (net4(172, 16, 0, 0, 12), AddressClass::Private),
-        (net4(192, 168, 0, 0, 16), AddressClass::Private),
-        (net4(100, 64, 0, 0, 10), AddressClass::Private),
-        (net4(224, 0, 0, 0, 4), AddressClass::Multicast),
-        (net4(255, 255, 255, 255, 32), AddressClass::Multicast),
-        (net4(192, 0, 0, 0, 24), AddressClass::Special),
-        (net4(192, 0, 2, 0, 24), AddressClass::Special),
-        (net4(192, 88, 99, 0, 24), AddressClass::Special),
-        (net4(198, 18, 0, 0, 15), AddressClass::Special),
-        (net4(198, 51, 100, 0, 24), AddressClass::Special),
-        (net4(203, 0, 113, 0, 24), AddressClass::Special),
-        (net4(240, 0, 0, 0, 4), AddressClass::Special),
-    ];
     lookup(
-        TABLE
+        SPECIAL_V4
             .iter()
             .map(|(net, class)| (net.contains(&address), *class)),
     )
 }
 
 fn classify_v6(address: Ipv6Addr) -> AddressClass {
-    const TABLE: &[(Ipv6Net, AddressClass)] = &[
-        (net6([0, 0, 0, 0, 0, 0, 0, 0], 127), AddressClass::Host),
-        (
-            net6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
-            AddressClass::LinkLocal,
-        ),
-        (
-            net6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10),
-            AddressClass::Private,
-        ),
-        (
-            net6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
-            AddressClass::Private,
-        ),
-        (
-            net6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
-            AddressClass::Multicast,
-        ),
-        (LOCAL_TRANSLATION, AddressClass::Private),
-        (
-            net6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),
-            AddressClass::Special,
-        ),
-        (
-            net6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
-            AddressClass::Special,
-        ),
-        (
-            net6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
-            AddressClass::Special,
-        ),
-        (
-            net6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
-            AddressClass::Special,
-        ),
-        (
-            net6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16),
-            AddressClass::Special,
-        ),
-        (net6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3), AddressClass::Public),
-        (net6([0, 0, 0, 0, 0, 0, 0, 0], 0), AddressClass::Special),
-    ];
     lookup(
-        TABLE
+        TABLE_V6
             .iter()
             .map(|(net, class)| (net.contains(&address), *class)),
     )

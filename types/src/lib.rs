@@ -13,7 +13,9 @@ mod mac;
 mod name;
 mod reason;
 
-pub use address::{AddressClass, GATEWAY, NAT64_PREFIX, RESOLVER, classify, embedded_ipv4};
+pub use address::{
+    AddressClass, GATEWAY, NAT64_PREFIX, RESOLVER, classify, embedded_ipv4, special_ranges,
+};
 pub use domain::{DomainName, DomainNameError};
 pub use id::{Generation, PolicyRef, SandboxUid, SandboxUidError};
 pub use label::{LabelError, Labels, Selector};

@@ -138,6 +138,8 @@ reasons! {
     TimedOut = 58, "timed_out", Egress;
     /// The protocol, or this use of it, is not supported.
     Unsupported = 59, "unsupported", Egress;
+    /// Two secrets would go into the same header.
+    SecretConflict = 60, "secret_conflict", Egress;
 }
 
 impl Reason {
