@@ -97,7 +97,7 @@ fn raise_curtain<W: Write>(board: &mut Board<W>, stage: &mut Stage) -> anyhow::R
     board.step("A host with an uplink to an internet of its own; `causeway up` starts a node")?;
     stage.lab.start_agent()?;
     let status = stage.lab.json(&["status"])?;
-    board.note(&format!("backend {}, ready", status["backend"]))?;
+    board.note(&format!("backend {}, health {}", status["backend"], status["health"]))?;
     let roots = fs::read_to_string(stage.lab.folder.join("internet-root.pem"))?;
     let ours = run_ok(&mut stage.lab.command(&["ca"]))?;
     fs::write(stage.bundle(), format!("{roots}{ours}"))?;

@@ -74,20 +74,23 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Writes the agent's configuration, with `extra` lines before the rest.
+    /// Writes the agent's configuration, with `extra` lines in the section `[address]`.
     pub fn write_config(&self, extra: &str) -> anyhow::Result<()> {
         let folder = self.folder.display();
         let config = format!(
-            r#"{extra}
-prefix = "{OPERATOR_PREFIX}"
-state_dir = "{folder}/state"
+            r#"state_dir = "{folder}/state"
 runtime_dir = "{folder}/run"
-resolvers = ["{NAME_SERVER}"]
-extra_roots = ["{folder}/internet-root.pem"]
+
+[address]
+prefix = "{OPERATOR_PREFIX}"
+{extra}
 
 [uplink]
-mode = "host"
 translate = "routed"
+
+[egress]
+resolvers = ["{NAME_SERVER}"]
+extra_roots = ["{folder}/internet-root.pem"]
 "#
         );
         fs::write(self.config(), config).context("cannot write the configuration")
@@ -113,10 +116,13 @@ translate = "routed"
 
     /// Starts `causeway up` and waits until it answers and is ready.
     pub fn start_agent(&mut self) -> anyhow::Result<()> {
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.agent_log())?;
+        self.spawn_agent()?;
+        self.await_ready()
+    }
+
+    /// Starts `causeway up` without waiting.
+    pub fn spawn_agent(&mut self) -> anyhow::Result<()> {
+        let log = fs::File::options().create(true).append(true).open(self.agent_log())?;
         let child = Command::new(&self.binary)
             .args(["up", "--config"])
             .arg(self.config())
@@ -126,7 +132,7 @@ translate = "routed"
             .spawn()
             .context("cannot start the agent")?;
         self.agent = Some(child);
-        self.await_ready()
+        Ok(())
     }
 
     /// Waits until the agent answers and says that it is ready.
@@ -141,7 +147,7 @@ translate = "routed"
             let status = self.causeway(&["--json", "status"])?;
             let ready = serde_json::from_str::<Value>(&status.stdout)
                 .ok()
-                .is_some_and(|status| status["ready"] == Value::Bool(true));
+                .is_some_and(|status| status["health"] == "ok");
             Ok(ready.then_some(()))
         });
         ready.with_context(|| {
@@ -165,6 +171,18 @@ translate = "routed"
         agent.kill()?;
         agent.wait()?;
         Ok(())
+    }
+
+    /// Waits for the agent to end by itself.
+    pub fn await_agent_end(&mut self) -> anyhow::Result<()> {
+        let mut agent = self.agent.take().context("the agent does not run")?;
+        poll("the agent's end", Duration::from_secs(10), || Ok(agent.try_wait()?))?;
+        Ok(())
+    }
+
+    /// The agent's API socket.
+    pub fn api_socket(&self) -> PathBuf {
+        self.folder.join("run/causeway.sock")
     }
 
     /// A `causeway` command that talks to this lab's agent.
