@@ -7,7 +7,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::*;
 
 fn now() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }
 
 fn authority() -> CertificateAuthority {
@@ -42,9 +42,15 @@ fn a_leaf_is_valid_for_its_name_and_time_only() {
     let valid = |name, at| verify(&ca, &leaf, name, at);
     assert!(valid("api.example.com", now()));
     assert!(valid("api.example.com", now() - Duration::from_mins(59)));
-    assert!(valid("api.example.com", now() + Duration::from_hours(24 * 6)));
+    assert!(valid(
+        "api.example.com",
+        now() + Duration::from_hours(24 * 6)
+    ));
     assert!(!valid("api.example.com", now() - Duration::from_hours(2)));
-    assert!(!valid("api.example.com", now() + Duration::from_hours(24 * 8)));
+    assert!(!valid(
+        "api.example.com",
+        now() + Duration::from_hours(24 * 8)
+    ));
     assert!(!valid("www.example.com", now()));
     assert!(!valid("x.api.example.com", now()));
     assert!(!verify(&authority(), &leaf, "api.example.com", now()));
@@ -54,7 +60,12 @@ fn a_leaf_is_valid_for_its_name_and_time_only() {
 fn names_of_every_length_are_certified() {
     let ca = authority();
     let long = format!("{0}.{0}.{0}.example.com", "a".repeat(63));
-    for text in ["a.b", "xn--bcher-kva.example", "my_host.example.com", long.as_str()] {
+    for text in [
+        "a.b",
+        "xn--bcher-kva.example",
+        "my_host.example.com",
+        long.as_str(),
+    ] {
         let leaf = ca.leaf(&name(text), now()).unwrap();
         assert!(verify(&ca, &leaf, text, now()), "{text}");
     }
@@ -78,7 +89,13 @@ fn the_extensions_are_what_strict_clients_want() {
 
     let usage = leaf.key_usage().unwrap().unwrap();
     assert!(usage.value.digital_signature() && !usage.value.key_cert_sign());
-    assert!(leaf.extended_key_usage().unwrap().unwrap().value.server_auth);
+    assert!(
+        leaf.extended_key_usage()
+            .unwrap()
+            .unwrap()
+            .value
+            .server_auth
+    );
     let san = leaf.subject_alternative_name().unwrap().unwrap();
     assert_eq!(san.value.general_names.len(), 1);
     assert!(leaf.raw_serial().len() == 16 && leaf.raw_serial()[0] < 0x80);
@@ -109,12 +126,20 @@ fn leaves_are_kept_and_renewed_in_time() {
     let ca = authority();
     let mint = |text, at| ca.leaf(&name(text), at).unwrap();
     let first = mint("a.example", now());
-    assert!(Arc::ptr_eq(&first, &mint("a.example", now() + Duration::from_hours(100))));
+    assert!(Arc::ptr_eq(
+        &first,
+        &mint("a.example", now() + Duration::from_hours(100))
+    ));
     assert!(!Arc::ptr_eq(&first, &mint("b.example", now())));
     let late = now() + Duration::from_hours(6 * 24);
     let renewed = mint("a.example", late);
     assert!(!Arc::ptr_eq(&first, &renewed));
-    assert!(verify(&ca, &renewed, "a.example", late + Duration::from_hours(6 * 24)));
+    assert!(verify(
+        &ca,
+        &renewed,
+        "a.example",
+        late + Duration::from_hours(6 * 24)
+    ));
     // Back in time, as after a clock was set: one that is valid there.
     assert!(verify(&ca, &mint("a.example", now()), "a.example", now()));
 }
@@ -137,7 +162,9 @@ fn a_leaf_does_not_outlive_its_authority() {
     let late = now() + CA_VALIDITY - Duration::from_hours(24);
     let leaf = ca.leaf(&name("a.example"), late).unwrap();
     let (_, leaf) = X509Certificate::from_der(&leaf.cert[0]).unwrap();
-    let end = (now() + CA_VALIDITY).duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let end = (now() + CA_VALIDITY)
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap();
     let not_after = u64::try_from(leaf.validity().not_after.timestamp()).unwrap();
     assert_eq!(not_after, end.as_secs());
     let after = now() + CA_VALIDITY;
@@ -153,9 +180,18 @@ fn what_is_no_authority_is_not_loaded() {
     let other = CertificateAuthority::generate("two", now()).unwrap();
     let load = CertificateAuthority::from_pem;
     assert!(load(&ours.cert_pem, &ours.key_pem).is_ok());
-    assert!(matches!(load(&ours.cert_pem, &other.key_pem), Err(CaError::KeyMismatch)));
-    assert!(matches!(load("", &ours.key_pem), Err(CaError::BadCertificate)));
-    assert!(matches!(load(&ours.cert_pem, "nonsense"), Err(CaError::BadKey)));
+    assert!(matches!(
+        load(&ours.cert_pem, &other.key_pem),
+        Err(CaError::KeyMismatch)
+    ));
+    assert!(matches!(
+        load("", &ours.key_pem),
+        Err(CaError::BadCertificate)
+    ));
+    assert!(matches!(
+        load(&ours.cert_pem, "nonsense"),
+        Err(CaError::BadKey)
+    ));
     let key = KeyPair::generate().unwrap();
     let leaf = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
     let leaf = leaf.self_signed(&key).unwrap().pem();
@@ -179,7 +215,11 @@ fn the_key_is_in_no_debug_output() {
 
 #[test]
 fn a_bundle_holds_the_system_roots_and_ours_once() {
-    let pem = |name| CertificateAuthority::generate(name, now()).unwrap().cert_pem;
+    let pem = |name| {
+        CertificateAuthority::generate(name, now())
+            .unwrap()
+            .cert_pem
+    };
     let (one, two, ours) = (pem("one"), pem("two"), pem("ours"));
     let roots = format!("# a comment\n{one}{two}{ours}");
     let text = bundle(&roots, &ours).unwrap();
@@ -192,5 +232,8 @@ fn a_bundle_holds_the_system_roots_and_ours_once() {
     assert_eq!(ders(&bundle("", &ours).unwrap()), ders(&ours));
     assert_eq!(bundle(&roots, ""), Err(BundleError::BadAuthority));
     let broken = format!("{one}-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n");
-    assert_eq!(bundle(&broken, &ours), Err(BundleError::BadRoots { index: 2 }));
+    assert_eq!(
+        bundle(&broken, &ours),
+        Err(BundleError::BadRoots { index: 2 })
+    );
 }

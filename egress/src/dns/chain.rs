@@ -98,14 +98,21 @@ fn address(query: &Query, data: &RData) -> Option<IpAddr> {
 
 /// How long a negative answer holds (RFC 2308, section 5), in seconds.
 fn negative_ttl(response: &Message) -> Option<u32> {
-    response.authorities.iter().find_map(|record| match &record.data {
-        RData::SOA(soa) => Some(record.ttl.min(soa.minimum)),
-        _ => None,
-    })
+    response
+        .authorities
+        .iter()
+        .find_map(|record| match &record.data {
+            RData::SOA(soa) => Some(record.ttl.min(soa.minimum)),
+            _ => None,
+        })
 }
 
 fn seconds(ttl: u32) -> Duration {
     // The highest bit is to be read as zero seconds (RFC 2181, section 8).
-    let ttl = if ttl > i32::MAX.unsigned_abs() { 0 } else { ttl };
+    let ttl = if ttl > i32::MAX.unsigned_abs() {
+        0
+    } else {
+        ttl
+    };
     Duration::from_secs(u64::from(ttl))
 }

@@ -64,11 +64,7 @@ pub(super) async fn ask(
 fn question(query: &Query, edns: bool) -> Result<Message, ExchangeError> {
     let mut id = [0; 2];
     getrandom::fill(&mut id).map_err(ExchangeError::Random)?;
-    let mut message = Message::new(
-        u16::from_be_bytes(id),
-        MessageType::Query,
-        OpCode::Query,
-    );
+    let mut message = Message::new(u16::from_be_bytes(id), MessageType::Query, OpCode::Query);
     message.metadata.recursion_desired = true;
     message.add_query(query.clone());
     if edns {

@@ -300,7 +300,7 @@ impl Inner {
         let (name, kind) = key;
         let failed = |error| (Err(error), Duration::ZERO);
         let unreachable = || failed(ResolveError::Unreachable { name: name.clone() });
-        let Ok(mut target) = Name::from_ascii(format!("{name}.")) else {
+        let Ok(mut target) = Name::from_labels(name.as_str().split('.').map(str::as_bytes)) else {
             return unreachable();
         };
         let default = self.config.longest_negative;
@@ -387,10 +387,9 @@ fn join(
         (Err(ResolveError::NoSuchName { .. }), Ok(v4)) => (Vec::new(), v4, v4_ttl.min(partial)),
         (Ok(v6), Err(ResolveError::NoSuchName { .. })) => (v6, Vec::new(), v6_ttl.min(partial)),
         // A failure says less than it seems, and is tried again; so it outweighs a denial.
-        (Err(ResolveError::NoSuchName { .. }), Err(error))
-        | (Err(error), Err(ResolveError::NoSuchName { .. }))
-        | (Err(error), _)
-        | (Ok(_), Err(error)) => return Err(error),
+        (Err(ResolveError::NoSuchName { .. }) | Ok(_), Err(error)) | (Err(error), _) => {
+            return Err(error);
+        }
     };
     Ok(Resolved {
         v6: v6.into_iter().filter_map(only_v6).collect(),

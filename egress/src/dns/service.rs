@@ -101,12 +101,7 @@ impl Service {
     }
 
     /// Answers until dropped; what is being answered then is dropped too.
-    pub async fn run<D: Directory>(
-        self,
-        directory: Arc<D>,
-        resolver: Resolver,
-        pins: Arc<Pins>,
-    ) {
+    pub async fn run<D: Directory>(self, directory: Arc<D>, resolver: Resolver, pins: Arc<Pins>) {
         let desk = Arc::new(Desk::new(self.config, directory, resolver, pins));
         tokio::join!(
             serve_udp(Arc::clone(&desk), Arc::new(self.udp)),

@@ -125,7 +125,11 @@ impl Seats {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .seats
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = taken.get_mut(&self.sandbox) {
             *count -= 1;
             if *count == 0 {
