@@ -98,9 +98,12 @@ pub enum Element {
         /// The receiver's group.
         to: GroupId,
     },
-    /// `shared`: the groups share a network, and not everything is permitted from one to the
-    /// other. What is not is dropped as denied by ingress rules; without this element, as sharing
-    /// no network. `ReachPorts` has no effect without it.
+    /// `share`: the groups share a network, and not everything is permitted from one to the
+    /// other. What is not is dropped as [`Reason::IngressDenied`], and without this element as
+    /// [`Reason::NoSharedNetwork`]. `ReachPorts` has no effect without it. Never beside `Reach`.
+    ///
+    /// [`Reason::IngressDenied`]: causeway_types::Reason::IngressDenied
+    /// [`Reason::NoSharedNetwork`]: causeway_types::Reason::NoSharedNetwork
     Shared {
         /// The sender's group.
         from: GroupId,
@@ -116,20 +119,8 @@ pub enum Element {
         /// What may be sent.
         service: ServiceBlock,
     },
-    /// `share`: the groups share a network, and not everything is open between them: what
-    /// `reach_ports` does not have is dropped as [`Reason::IngressDenied`] instead of
-    /// [`Reason::NoSharedNetwork`]. Never beside a `reach` element.
-    ///
-    /// [`Reason::IngressDenied`]: causeway_types::Reason::IngressDenied
-    /// [`Reason::NoSharedNetwork`]: causeway_types::Reason::NoSharedNetwork
-    Share {
-        /// The sender's group.
-        from: GroupId,
-        /// The receiver's group.
-        to: GroupId,
-    },
     /// `egress`: members may send this to the outside past the proxy (TCP never does).
-    /// Looked up for destinations outside of [`RESERVED`](crate::reserved::RESERVED).
+    /// Looked up for destinations outside of [reserved ranges](crate::reserved).
     Egress {
         /// The sender's group.
         group: GroupId,
@@ -139,7 +130,7 @@ pub enum Element {
         service: ServiceBlock,
     },
     /// `egress_reserved`: the same, for destinations inside of
-    /// [`RESERVED`](crate::reserved::RESERVED). What it lacks is dropped as
+    /// [reserved ranges](crate::reserved). What it lacks is dropped as
     /// [`Reason::ReservedDestination`](causeway_types::Reason::ReservedDestination).
     EgressReserved {
         /// The sender's group.
