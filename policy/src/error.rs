@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::model::Document;
+use crate::render;
 
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -98,8 +99,8 @@ impl PolicyErrors {
     }
 
     /// Draws each problem with the lines of the file that it is about.
-    pub fn render(&self, _style: Style) -> String {
-        self.to_string()
+    pub fn render(&self, style: Style) -> String {
+        render::render(&self.source_name, &self.text, &self.problems, style)
     }
 }
 

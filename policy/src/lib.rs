@@ -16,11 +16,12 @@ mod explain;
 mod l4;
 pub mod model;
 mod problems;
+mod render;
 mod reserved;
 mod wire;
 mod yaml;
 
-pub use compile::Effective;
+pub use compile::{Effective, select};
 pub use decision::{
     Connect, ConnectPermit, Decision, Denial, Injection, Replacement, Request, RequestPermit,
 };

@@ -1,0 +1,216 @@
+//! The part that the dataplane enforces by itself.
+
+use std::collections::BTreeSet;
+
+use causeway_types::Labels;
+use ipnet::{IpNet, Ipv6Net};
+
+use crate::l4::{L4Egress, L4Ingress, L4Rules};
+use crate::model::{
+    Action, Destination, EgressRule, Guardrail, IngressPeer, IngressRule, Mode, NetworkChoice,
+    Policy, PortSet, Protocol, RuleName,
+};
+use crate::reserved::Reserved;
+
+/// Rules for one sandbox, from the policies that select it and from all guardrails.
+pub(super) fn rules(
+    policies: &[&Policy],
+    guardrails: &[&Guardrail],
+    reserved: &Reserved,
+) -> L4Rules {
+    L4Rules {
+        ingress: ingress(policies, guardrails),
+        egress: permits(policies, guardrails, reserved),
+        egress_deny: denials(policies, guardrails),
+    }
+}
+
+fn ingress(policies: &[&Policy], guardrails: &[&Guardrail]) -> L4Ingress {
+    let stated = policies
+        .iter()
+        .any(|p| p.mode == Mode::Enforce && p.ingress.is_some());
+    let mut rules: Vec<_> = policies
+        .iter()
+        .flat_map(|p| p.ingress.iter().flatten())
+        .cloned()
+        .collect();
+    if !stated {
+        // Nobody is shut out; what policies in audit mode open to the outside stays open.
+        rules.retain(|rule| matches!(rule.from, IngressPeer::Outside(_)));
+        rules.push(every_member());
+    }
+    let bounded = guardrails
+        .iter()
+        .any(|g| g.mode == Mode::Enforce && g.ingress.is_some());
+    if bounded {
+        let bounds = guardrails.iter().flat_map(|g| g.ingress.iter().flatten());
+        let bounds: Vec<_> = bounds.collect();
+        rules = rules
+            .iter()
+            .flat_map(|rule| bounds.iter().filter_map(|bound| narrowed(rule, bound)))
+            .collect();
+    }
+    rules.sort();
+    rules.dedup();
+    if !stated && !bounded && rules.len() == 1 {
+        return L4Ingress::SharedNetworks;
+    }
+    L4Ingress::Rules(rules)
+}
+
+fn every_member() -> IngressRule {
+    IngressRule {
+        name: RuleName::numbered("shared", 0),
+        from: IngressPeer::Network {
+            network: NetworkChoice::AnyShared,
+            labels: Labels::default(),
+        },
+        ports: PortSet::Every,
+    }
+}
+
+/// What both rules let in.
+fn narrowed(rule: &IngressRule, bound: &IngressRule) -> Option<IngressRule> {
+    use IngressPeer::{Network, Outside};
+    let from = match (&rule.from, &bound.from) {
+        (
+            Network { network, labels },
+            Network {
+                network: bound_network,
+                labels: bound_labels,
+            },
+        ) => Network {
+            network: same_network(network, bound_network)?,
+            labels: both_labels(labels, bound_labels)?,
+        },
+        (Outside(prefixes), Outside(bounds)) => {
+            let both: Vec<_> = prefixes
+                .iter()
+                .flat_map(|a| bounds.iter().filter_map(|b| inner(*a, *b)))
+                .collect();
+            if both.is_empty() {
+                return None;
+            }
+            Outside(both)
+        }
+        _ => return None,
+    };
+    Some(IngressRule {
+        name: rule.name.clone(),
+        from,
+        ports: rule.ports.intersection(&bound.ports)?,
+    })
+}
+
+fn same_network(a: &NetworkChoice, b: &NetworkChoice) -> Option<NetworkChoice> {
+    match (a, b) {
+        (NetworkChoice::AnyShared, one) | (one, NetworkChoice::AnyShared) => Some(one.clone()),
+        (a, b) => (a == b).then(|| a.clone()),
+    }
+}
+
+/// The labels that satisfy both; none when they ask for two values of one key, or for more
+/// labels than a sandbox carries.
+fn both_labels(a: &Labels, b: &Labels) -> Option<Labels> {
+    let conflict = b
+        .iter()
+        .any(|(key, value)| a.get(key).is_some_and(|other| other != value));
+    let all = a.iter().chain(b.iter());
+    let all = all.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    Labels::new(all).ok().filter(|_| !conflict)
+}
+
+/// The longer of two prefixes, if it lies in the shorter one.
+fn inner(a: Ipv6Net, b: Ipv6Net) -> Option<Ipv6Net> {
+    match (a.contains(&b), b.contains(&a)) {
+        (true, _) => Some(b),
+        (_, true) => Some(a),
+        _ => None,
+    }
+}
+
+fn permits(policies: &[&Policy], guardrails: &[&Guardrail], reserved: &Reserved) -> Vec<L4Egress> {
+    let own = entries(
+        policies.iter().flat_map(|p| p.egress.iter().flatten()),
+        Action::Permit,
+    );
+    let mut open = cut(&own, reserved);
+    if guardrails
+        .iter()
+        .any(|g| g.mode == Mode::Enforce && g.egress.is_some())
+    {
+        let rules = guardrails.iter().flat_map(|g| g.egress.iter().flatten());
+        let bounds = cut(&entries(rules, Action::Permit), reserved);
+        open = open
+            .iter()
+            .flat_map(|a| bounds.iter().filter_map(|b| both(a, b)))
+            .collect();
+    }
+    open.into_iter().collect()
+}
+
+fn both(a: &L4Egress, b: &L4Egress) -> Option<L4Egress> {
+    Some(L4Egress {
+        prefix: inner(a.prefix, b.prefix)?,
+        ports: a.ports.intersection(&b.ports)?,
+    })
+}
+
+fn denials(policies: &[&Policy], guardrails: &[&Guardrail]) -> Vec<L4Egress> {
+    let policies = policies
+        .iter()
+        .filter(|p| p.mode == Mode::Enforce)
+        .flat_map(|p| p.egress.iter().flatten());
+    let guardrails = guardrails
+        .iter()
+        .filter(|g| g.mode == Mode::Enforce)
+        .flat_map(|g| g.egress.iter().flatten());
+    entries(policies.chain(guardrails), Action::Deny)
+        .into_iter()
+        .collect()
+}
+
+/// The IPv6 prefixes of all rules with this action, without TCP.
+fn entries<'a>(rules: impl Iterator<Item = &'a EgressRule>, action: Action) -> BTreeSet<L4Egress> {
+    let mut found = BTreeSet::new();
+    for rule in rules.filter(|rule| rule.action == action) {
+        let (Destination::Prefixes(prefixes), Some(ports)) = (&rule.to, without_tcp(&rule.ports))
+        else {
+            continue;
+        };
+        for prefix in prefixes {
+            if let IpNet::V6(prefix) = *prefix {
+                let ports = ports.clone();
+                found.insert(L4Egress { prefix, ports });
+            }
+        }
+    }
+    found
+}
+
+fn without_tcp(ports: &PortSet) -> Option<PortSet> {
+    let PortSet::Ranges(ranges) = ports else {
+        return Some(PortSet::Every);
+    };
+    let mut rest: Vec<_> = ranges
+        .iter()
+        .filter(|range| range.protocol() != Protocol::Tcp)
+        .copied()
+        .collect();
+    rest.sort_unstable();
+    rest.dedup();
+    (!rest.is_empty()).then_some(PortSet::Ranges(rest))
+}
+
+fn cut(entries: &BTreeSet<L4Egress>, reserved: &Reserved) -> BTreeSet<L4Egress> {
+    entries
+        .iter()
+        .flat_map(|entry| {
+            let pieces = reserved.cut(entry.prefix).into_iter();
+            pieces.map(|prefix| L4Egress {
+                prefix,
+                ports: entry.ports.clone(),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,200 @@
+//! `secrets`.
+
+use std::collections::BTreeMap;
+
+use causeway_types::SecretName;
+
+use super::egress;
+use super::fields::{Fields, clip, list, pairs, text, word};
+use crate::bounds;
+use crate::model::{
+    Format, FormatError, HeaderName, HeaderNameError, NamePattern, Place, SecretUse, Treatment,
+};
+use crate::problems::Problems;
+use crate::yaml::Node;
+
+pub(super) type Secrets = BTreeMap<SecretName, SecretUse>;
+
+pub(super) fn read(node: &Node, problems: &mut Problems<'_>) -> Secrets {
+    let entries = pairs(node, "secrets", problems).unwrap_or_default();
+    if entries.len() > bounds::SECRETS {
+        let message = format!("more than {} secrets in one document", bounds::SECRETS);
+        let help = "split them over several policies";
+        problems.error(node.span.start..node.span.start, message, help);
+        return Secrets::new();
+    }
+    let mut secrets = Secrets::new();
+    let mut hosts = 0;
+    for (name, key, node) in entries {
+        let name = match SecretName::new(name) {
+            Ok(name) => name,
+            Err(error) => {
+                problems.error(key.span.clone(), error.to_string(), None);
+                continue;
+            }
+        };
+        let Some(secret) = secret(node, &name, problems) else {
+            continue;
+        };
+        hosts += secret.hosts.len();
+        if hosts > bounds::SECRET_HOSTS {
+            let message = format!(
+                "more than {} secret hosts in one document",
+                bounds::SECRET_HOSTS
+            );
+            problems.error(
+                key.span.clone(),
+                message,
+                "split them over several policies",
+            );
+            break;
+        }
+        refuse_conflict(&secrets, &name, &secret, key, problems);
+        secrets.insert(name, secret);
+    }
+    secrets
+}
+
+fn secret(node: &Node, name: &SecretName, problems: &mut Problems<'_>) -> Option<SecretUse> {
+    let what = format!("the secret `{name}`");
+    let fields = Fields::read(node, &what, &["hosts", "inject", "replace"], problems)?;
+    let help = "list the hosts that it may go to: without them it goes nowhere";
+    let hosts = fields
+        .require("hosts", &what, help, problems)
+        .and_then(|node| list(node, "hosts", bounds::SECRET_HOSTS, problems))
+        .map(|nodes| {
+            nodes
+                .iter()
+                .filter_map(|node| host(node, problems))
+                .collect()
+        });
+    let treatment = match (fields.key("inject"), fields.key("replace")) {
+        (Some(_), Some(place)) => {
+            let help = "keep `inject` to set a header, or `replace` to swap the placeholder";
+            let message = format!("{what} has `inject` or `replace`, not both");
+            problems.error(place, message, help);
+            None
+        }
+        (Some(_), None) => fields.get("inject").and_then(|node| inject(node, problems)),
+        (None, Some(_)) => fields
+            .get("replace")
+            .and_then(|node| replace(node, problems)),
+        (None, None) => {
+            let help = "write `inject: { header: authorization, format: \"Bearer {secret}\" }` or \
+                        `replace: [header]`";
+            let message = format!("{what} needs `inject` or `replace`");
+            problems.error(fields.span.clone(), message, help);
+            None
+        }
+    };
+    Some(SecretUse {
+        hosts: hosts?,
+        treatment: treatment?,
+    })
+}
+
+/// A host that a secret may go to. A wildcard right below a top-level domain would send it to
+/// names that anybody can register.
+fn host(node: &Node, problems: &mut Problems<'_>) -> Option<NamePattern> {
+    let pattern = egress::pattern(node, problems)?;
+    if pattern.is_wildcard() && pattern.literal_labels() < 2 {
+        let help = "name the hosts, or a wildcard below a domain of your own: `*.example.com`";
+        let message = format!("a secret must not go to `{pattern}`, where anybody has a name");
+        problems.error(node.span.clone(), message, help);
+        return None;
+    }
+    if pattern.is_wildcard() {
+        let message = format!("the secret goes to every host that `{pattern}` matches");
+        let help = "name the hosts if you can";
+        problems.warning(node.span.clone(), message, help);
+    }
+    Some(pattern)
+}
+
+fn inject(node: &Node, problems: &mut Problems<'_>) -> Option<Treatment> {
+    let fields = Fields::read(node, "inject", &["header", "format"], problems)?;
+    let help = "name the header that carries the secret, such as `authorization`";
+    let header = fields
+        .require("header", "inject", help, problems)
+        .and_then(|node| header(node, problems));
+    let format = match fields.key("format") {
+        Some(_) => format(fields.get("format")?, problems),
+        None => Some(Format::default()),
+    };
+    Some(Treatment::Inject {
+        header: header?,
+        format: format?,
+    })
+}
+
+fn header(node: &Node, problems: &mut Problems<'_>) -> Option<HeaderName> {
+    let text = text(node, "header", problems)?;
+    match HeaderName::parse(text) {
+        Ok(header) => Some(header),
+        Err(error) => {
+            let help = match error {
+                HeaderNameError::Malformed => "write a name such as `authorization` or `x-api-key`",
+                HeaderNameError::Forbidden => "use the header in which the service takes its key",
+            };
+            problems.error(
+                node.span.clone(),
+                format!("`{}`: {error}", clip(text)),
+                help,
+            );
+            None
+        }
+    }
+}
+
+fn format(node: &Node, problems: &mut Problems<'_>) -> Option<Format> {
+    match Format::parse(text(node, "format", problems)?) {
+        Ok(format) => Some(format),
+        Err(error) => {
+            let help = match error {
+                FormatError::Places { .. } => "write for example `\"Bearer {secret}\"`",
+                FormatError::BadCharacter { .. } => "use printable ASCII characters and spaces",
+                FormatError::TooLong => "shorten it",
+            };
+            problems.error(node.span.clone(), error.to_string(), help);
+            None
+        }
+    }
+}
+
+fn replace(node: &Node, problems: &mut Problems<'_>) -> Option<Treatment> {
+    let entries = list(node, "replace", Place::ALL.len(), problems)?;
+    let mut places: Vec<_> = entries
+        .iter()
+        .filter_map(|node| word(node, "replace", &Place::ALL, problems))
+        .collect();
+    places.sort_unstable();
+    places.dedup();
+    Some(Treatment::Replace(places))
+}
+
+/// Two secrets in one header of one request: exactly one would arrive, and nobody could say which.
+fn refuse_conflict(
+    earlier: &Secrets,
+    name: &SecretName,
+    secret: &SecretUse,
+    key: &Node,
+    problems: &mut Problems<'_>,
+) {
+    let Treatment::Inject { header, .. } = &secret.treatment else {
+        return;
+    };
+    for (other, taken) in earlier {
+        let same_header =
+            matches!(&taken.treatment, Treatment::Inject { header: h, .. } if h == header);
+        let overlap = secret
+            .hosts
+            .iter()
+            .find(|host| taken.hosts.iter().any(|theirs| theirs.overlaps(host)));
+        if let (true, Some(host)) = (same_header, overlap) {
+            let message = format!("`{name}` and `{other}` both go into `{header}` for `{host}`");
+            let help = "give them different hosts or different headers";
+            problems.error(key.span.clone(), message, help);
+            return;
+        }
+    }
+}
