@@ -225,7 +225,12 @@ fn nft_shows_what_we_wrote() {
             ),
             ("inbound", &["0x00000001 . 2600:4::7 . tcp . 443"]),
         ] {
-            let listed = nft(&["-n", "list", "set", "inet", "causeway", set]);
+            let kind = if set.starts_with("group") {
+                "map"
+            } else {
+                "set"
+            };
+            let listed = nft(&["-n", "list", kind, "inet", "causeway", set]);
             let listed = listed
                 .replace("\"lo\"", "1")
                 .replace(" . 6 . ", " . tcp . ");

@@ -41,7 +41,7 @@ pub(super) fn lower(element: &Element, indexes: &PortIndexes) -> Option<Vec<Entr
         Element::Shared { from, to } => vec![single(Set::Share, pair(from, to), None)],
         Element::ReachPorts { from, to, service } => services(
             (Set::ReachPorts, Set::ReachPortless),
-            || (pair(from, to), pair(from, to)),
+            || (ordered(from, to), ordered(from, to)),
             service,
         ),
         Element::Egress {
@@ -107,8 +107,13 @@ fn pair(from: GroupId, to: GroupId) -> Key {
     Key::default().number(from.0).number(to.0)
 }
 
+/// The same for sets of intervals.
+fn ordered(from: GroupId, to: GroupId) -> Key {
+    Key::default().ordered(from.0).ordered(to.0)
+}
+
 fn span(group: GroupId, prefix: Ipv6Net) -> (Key, Key) {
-    let key = |address| Key::default().number(group.0).address(address);
+    let key = |address| Key::default().ordered(group.0).address(address);
     (key(prefix.network()), key(prefix.broadcast()))
 }
 
@@ -210,15 +215,15 @@ fn element(entry: &Entry, indexes: &PortIndexes) -> Option<Element> {
             to: GroupId(first.number()?),
         },
         Set::ReachPorts => {
-            let (from, to) = (GroupId(first.number()?), GroupId(first.number()?));
-            last.number()?;
-            last.number()?;
+            let (from, to) = (GroupId(first.ordered()?), GroupId(first.ordered()?));
+            last.ordered()?;
+            last.ordered()?;
             let service = service(&mut first, &mut last)?;
             Element::ReachPorts { from, to, service }
         }
         Set::Egress | Set::EgressReserved | Set::EgressDeny | Set::Inbound => {
-            let group = GroupId(first.number()?);
-            last.number()?;
+            let group = GroupId(first.ordered()?);
+            last.ordered()?;
             let prefix = prefix(first.address()?, last.address()?)?;
             let service = service(&mut first, &mut last)?;
             outside(entry.set, group, prefix, service)?

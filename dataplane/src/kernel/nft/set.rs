@@ -49,6 +49,9 @@ pub enum Field {
     Index,
     /// A mark, in the machine's byte order.
     Mark,
+    /// A mark in network order: intervals are compared byte by byte, and `nft` turns marks
+    /// around before it looks them up among intervals.
+    OrderedMark,
     /// An IPv6 address.
     Address,
     /// A protocol number.
@@ -62,7 +65,7 @@ impl Field {
     const fn length(self) -> usize {
         match self {
             Self::Address => 16,
-            Self::Index | Self::Mark | Self::Protocol | Self::Port => 4,
+            Self::Index | Self::Mark | Self::OrderedMark | Self::Protocol | Self::Port => 4,
         }
     }
 
@@ -71,6 +74,7 @@ impl Field {
             (Self::Index | Self::Mark, &[a, b, c, d]) => {
                 u32::from_ne_bytes([a, b, c, d]).to_string()
             }
+            (Self::OrderedMark, &[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]).to_string(),
             (Self::Protocol, &[a, ..]) => a.to_string(),
             (Self::Port, &[a, b, ..]) => u16::from_be_bytes([a, b]).to_string(),
             (Self::Address, bytes) => <[u8; 16]>::try_from(bytes)
@@ -81,12 +85,12 @@ impl Field {
     }
 }
 
-use Field::{Address, Index, Mark, Port, Protocol};
+use Field::{Address, Index, Mark, OrderedMark, Port, Protocol};
 
-const GROUP_SERVICE: &[Field] = &[Mark, Mark, Protocol, Port];
-const GROUP_PROTOCOL: &[Field] = &[Mark, Mark, Protocol];
-const PREFIX_SERVICE: &[Field] = &[Mark, Address, Protocol, Port];
-const PREFIX_PROTOCOL: &[Field] = &[Mark, Address, Protocol];
+const GROUP_SERVICE: &[Field] = &[OrderedMark, OrderedMark, Protocol, Port];
+const GROUP_PROTOCOL: &[Field] = &[OrderedMark, OrderedMark, Protocol];
+const PREFIX_SERVICE: &[Field] = &[OrderedMark, Address, Protocol, Port];
+const PREFIX_PROTOCOL: &[Field] = &[OrderedMark, Address, Protocol];
 
 impl Set {
     /// Every set.
@@ -228,6 +232,12 @@ impl Key {
         self
     }
 
+    /// A mark in network order.
+    pub(super) fn ordered(mut self, value: u32) -> Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
     pub(super) fn address(mut self, value: Ipv6Addr) -> Self {
         self.0.extend_from_slice(&value.octets());
         self
@@ -262,6 +272,10 @@ impl KeyReader<'_> {
 
     pub(super) fn number(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
+    }
+
+    pub(super) fn ordered(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
     }
 
     pub(super) fn address(&mut self) -> Option<Ipv6Addr> {
