@@ -6,6 +6,22 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::desired::InterfaceName;
 
+pub mod nft;
+
+mod backend;
+mod message;
+mod namespace;
+mod observe;
+mod port;
+mod route;
+mod router;
+mod sysctl;
+mod tap;
+mod uplink;
+mod worker;
+
+pub use backend::KernelBackend;
+
 /// The router's end of the link to the host.
 pub const UPLINK: &str = "cw-up";
 /// The host's end of the link to the router.
@@ -26,6 +42,9 @@ pub struct KernelConfig {
     pub namespace: String,
     /// The prefixes that sandbox addresses come from.
     pub operator_prefixes: Vec<Ipv6Net>,
+    /// Ranges of this node and its operator that no rule opens: host addresses, tunnel
+    /// endpoints, segment identifiers.
+    pub own_prefixes: Vec<Ipv6Net>,
     /// The way to the outside.
     pub uplink: Uplink,
 }
@@ -36,6 +55,7 @@ impl Default for KernelConfig {
             netns_dir: PathBuf::from("/run/netns"),
             namespace: "causeway".to_owned(),
             operator_prefixes: Vec::new(),
+            own_prefixes: Vec::new(),
             uplink: Uplink::None,
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn pair(from: (&GroupKey, GroupId), to: (&GroupKey, GroupId)) -> Vec<
     if open.is_everything() {
         return vec![Element::Reach { from, to }];
     }
-    let mut elements = vec![Element::Share { from, to }];
+    let mut elements = vec![Element::Shared { from, to }];
     elements.extend(
         open.blocks()
             .into_iter()

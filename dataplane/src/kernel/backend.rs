@@ -1,0 +1,210 @@
+//! The kernel as a [`Backend`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use causeway_types::{Reason, SandboxUid};
+use tokio::sync::oneshot;
+
+use super::nft::{Filter, Raised};
+use super::port::{self, Indexes};
+use super::router::{self, Router};
+use super::worker::{Pool, Worker};
+use super::{KernelConfig, observe};
+use crate::backend::{AttachedPort, Backend, BackendError, BackendFuture, Counters, Observed};
+use crate::desired::SandboxSpec;
+use crate::elements::{ElementChanges, PortIndexes};
+
+/// The Linux kernel as the forwarder.
+#[derive(Debug)]
+pub struct KernelBackend {
+    config: KernelConfig,
+    running: Mutex<Option<Arc<Running>>>,
+}
+
+/// What exists while the router does.
+#[derive(Debug)]
+struct Running {
+    pool: Pool,
+    new_indexes: Indexes,
+    ports: Mutex<PortIndexes>,
+    filter: Mutex<Filter>,
+}
+
+impl Running {
+    fn ports(&self) -> MutexGuard<'_, PortIndexes> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn filter(&self) -> MutexGuard<'_, Filter> {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KernelBackend {
+    /// Takes the configuration. Nothing happens before [`Backend::setup`].
+    pub fn new(config: KernelConfig) -> Self {
+        Self {
+            config,
+            running: Mutex::new(None),
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Option<Arc<Running>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn running(&self) -> Result<Arc<Running>, BackendError> {
+        self.slot().clone().ok_or(BackendError::NotSetUp)
+    }
+
+    /// Runs a job with the running router on one of its threads.
+    async fn job<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Running, &mut Worker) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        let running = self.running()?;
+        let owner = Arc::clone(&running);
+        running.pool.run(move |worker| work(&owner, worker)).await
+    }
+}
+
+/// Runs something on a thread of its own, whose namespace it may change.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BackendError> + Send + 'static,
+) -> Result<T, BackendError> {
+    let (sender, receiver) = oneshot::channel();
+    let thread = thread::Builder::new().name("causeway-setup".to_owned());
+    thread
+        // A caller that went away does not need its answer.
+        .spawn(move || drop(sender.send(work())))
+        .map_err(|source| BackendError::Io {
+            operation: "start a thread for",
+            path: "/run/netns".into(),
+            source,
+        })?;
+    receiver.await.unwrap_or(Err(BackendError::Stopped))
+}
+
+fn start(config: &KernelConfig) -> Result<Running, BackendError> {
+    let Router {
+        namespace,
+        host,
+        highest_index,
+        mut filter,
+    } = router::setup(config)?;
+    let mut routes = super::route::RouteSocket::open()?;
+    let ports = observe::ports(&mut routes)?.indexes;
+    let Raised { strays, .. } = filter.elements(&ports)?;
+    filter.remove_strays(strays)?;
+    Ok(Running {
+        pool: Pool::start(namespace, host)?,
+        new_indexes: Indexes::above(highest_index),
+        ports: Mutex::new(ports),
+        filter: Mutex::new(filter),
+    })
+}
+
+fn look(
+    config: &KernelConfig,
+    running: &Running,
+    worker: &mut Worker,
+) -> Result<Observed, BackendError> {
+    let found = observe::ports(&mut worker.routes)?;
+    let mut filter = running.filter();
+    // What somebody else removed is set up anew; until then there are no elements to read.
+    if !filter.is_current(&router::ruleset(config))? {
+        return Ok(Observed {
+            ready: false,
+            ports: found.states,
+            ..Observed::default()
+        });
+    }
+    let Raised { elements, strays } = filter.elements(&found.indexes)?;
+    *running.ports() = found.indexes;
+    Ok(Observed {
+        ready: strays.is_empty(),
+        ports: found.states,
+        elements,
+    })
+}
+
+fn count(running: &Running, worker: &mut Worker) -> Result<Counters, BackendError> {
+    let mut traffic = observe::traffic(&mut worker.routes)?;
+    let drops = running.filter().drops()?;
+    let mut other_drops: BTreeMap<Reason, u64> = BTreeMap::new();
+    for ((index, reason), packets) in drops {
+        match traffic.get_mut(&index) {
+            Some((_, port)) => *port.drops.entry(reason).or_default() += packets,
+            None => *other_drops.entry(reason).or_default() += packets,
+        }
+    }
+    Ok(Counters {
+        sandboxes: traffic.into_values().collect(),
+        other_drops,
+    })
+}
+
+impl Backend for KernelBackend {
+    fn name(&self) -> &'static str {
+        "kernel"
+    }
+
+    fn setup(&self) -> BackendFuture<'_, ()> {
+        let config = self.config.clone();
+        Box::pin(async move {
+            let running = apart(move || start(&config)).await?;
+            *self.slot() = Some(Arc::new(running));
+            Ok(())
+        })
+    }
+
+    fn attach<'a>(&'a self, spec: &'a SandboxSpec) -> BackendFuture<'a, AttachedPort> {
+        let spec = spec.clone();
+        Box::pin(self.job(move |running, worker| {
+            let (index, attached) = port::attach(worker, &running.new_indexes, &spec)?;
+            running.ports().insert(spec.uid, index);
+            Ok(attached)
+        }))
+    }
+
+    fn detach(&self, uid: SandboxUid) -> BackendFuture<'_, ()> {
+        Box::pin(self.job(move |running, worker| {
+            port::detach(worker, uid)?;
+            running.ports().remove(uid);
+            Ok(())
+        }))
+    }
+
+    fn apply<'a>(&'a self, changes: &'a ElementChanges) -> BackendFuture<'a, ()> {
+        let changes = changes.clone();
+        Box::pin(self.job(move |running, _| {
+            let indexes = {
+                let ports = running.ports();
+                let pairs = changes.ports();
+                let known = pairs.filter_map(|uid| Some((uid, ports.index(uid)?)));
+                known.collect::<PortIndexes>()
+            };
+            Ok(running.filter().apply(&changes, &indexes)?)
+        }))
+    }
+
+    fn observe(&self) -> BackendFuture<'_, Observed> {
+        let config = self.config.clone();
+        Box::pin(self.job(move |running, worker| look(&config, running, worker)))
+    }
+
+    fn counters(&self) -> BackendFuture<'_, Counters> {
+        Box::pin(self.job(count))
+    }
+
+    fn teardown(&self) -> BackendFuture<'_, ()> {
+        let config = self.config.clone();
+        Box::pin(async move {
+            // The threads hold the namespace open: they go first.
+            self.slot().take();
+            apart(move || router::teardown(&config)).await
+        })
+    }
+}

@@ -1,0 +1,232 @@
+//! The rtnetlink messages that the backend sends.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::RawFd;
+
+use causeway_types::MacAddress;
+use ipnet::IpNet;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
+    RouteType,
+};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+/// One end of a veth pair to be.
+#[derive(Debug)]
+pub(super) struct VethEnd<'a> {
+    pub(super) name: &'a str,
+    pub(super) mac: Option<MacAddress>,
+    pub(super) mtu: u32,
+    /// The interface index to take; the kernel chooses when there is none.
+    pub(super) index: Option<u32>,
+    /// The namespace to be born in; the socket's own when there is none.
+    pub(super) namespace: Option<RawFd>,
+    pub(super) up: bool,
+    pub(super) alias: Option<String>,
+}
+
+impl VethEnd<'_> {
+    fn message(&self) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index.unwrap_or(0);
+        if self.up {
+            message.header.flags = LinkFlags::Up;
+            message.header.change_mask = LinkFlags::Up;
+        }
+        let attributes = &mut message.attributes;
+        attributes.push(LinkAttribute::IfName(self.name.to_owned()));
+        attributes.push(LinkAttribute::Mtu(self.mtu));
+        if let Some(mac) = self.mac {
+            attributes.push(LinkAttribute::Address(mac.octets().to_vec()));
+        }
+        if let Some(fd) = self.namespace {
+            attributes.push(LinkAttribute::NetNsFd(fd));
+        }
+        if let Some(alias) = &self.alias {
+            attributes.push(LinkAttribute::IfAlias(alias.clone()));
+        }
+        message
+    }
+}
+
+/// Creates a veth pair.
+pub(super) fn new_veth(end: &VethEnd<'_>, peer: &VethEnd<'_>) -> RouteNetlinkMessage {
+    let mut message = end.message();
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer.message()))),
+    ]));
+    RouteNetlinkMessage::NewLink(message)
+}
+
+fn link(index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message
+}
+
+/// Sets a link up.
+pub(super) fn link_up(index: u32) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Keeps the kernel from making up a link-local address.
+pub(super) fn no_address_generation(index: u32) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message
+        .attributes
+        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
+            vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)],
+        )]));
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Sets MTU and alias of a link.
+pub(super) fn set_link(index: u32, mtu: u32, alias: Option<&str>) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::Mtu(mtu));
+    if let Some(alias) = alias {
+        message
+            .attributes
+            .push(LinkAttribute::IfAlias(alias.to_owned()));
+    }
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Moves a link to another namespace, under its old name.
+pub(super) fn move_link(index: u32, namespace: RawFd) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::NetNsFd(namespace));
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Removes a link by name.
+pub(super) fn delete_link(name: &str) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    RouteNetlinkMessage::DelLink(message)
+}
+
+/// Asks for a link by name.
+pub(super) fn get_link(name: &str) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    RouteNetlinkMessage::GetLink(message)
+}
+
+/// Puts an address on a link, usable at once.
+pub(super) fn address(index: u32, net: IpNet) -> RouteNetlinkMessage {
+    let mut message = AddressMessage::default();
+    message.header.index = index;
+    message.header.prefix_len = net.prefix_len();
+    match net.addr() {
+        IpAddr::V4(v4) => {
+            message.header.family = AddressFamily::Inet;
+            message.attributes.push(AddressAttribute::Local(v4.into()));
+        }
+        IpAddr::V6(v6) => {
+            message.header.family = AddressFamily::Inet6;
+            if v6.is_unicast_link_local() {
+                message.header.scope = AddressScope::Link;
+            }
+            message
+                .attributes
+                .push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+    }
+    message
+        .attributes
+        .push(AddressAttribute::Address(net.addr()));
+    RouteNetlinkMessage::NewAddress(message)
+}
+
+/// Fixes a neighbour's link-layer address for good.
+pub(super) fn neighbour(index: u32, address: Ipv6Addr, mac: MacAddress) -> RouteNetlinkMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Inet6;
+    message.header.ifindex = index;
+    message.header.state = NeighbourState::Permanent;
+    message.attributes = vec![
+        NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)),
+        NeighbourAttribute::LinkLayerAddress(mac.octets().to_vec()),
+    ];
+    RouteNetlinkMessage::NewNeighbour(message)
+}
+
+/// A route, to a link or through a gateway on it.
+pub(super) fn route(index: u32, to: IpNet, gateway: Option<IpAddr>) -> RouteNetlinkMessage {
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.destination_prefix_length = to.prefix_len();
+    header.table = RouteHeader::RT_TABLE_MAIN;
+    header.protocol = RouteProtocol::Static;
+    header.kind = RouteType::Unicast;
+    header.scope = if gateway.is_some() || to.addr().is_ipv6() {
+        RouteScope::Universe
+    } else {
+        RouteScope::Link
+    };
+    header.address_family = family(to.addr());
+    message.attributes.push(RouteAttribute::Oif(index));
+    if to.prefix_len() > 0 {
+        let destination = RouteAddress::from(to.network());
+        message
+            .attributes
+            .push(RouteAttribute::Destination(destination));
+    }
+    if let Some(gateway) = gateway {
+        message
+            .attributes
+            .push(RouteAttribute::Gateway(gateway.into()));
+        message.header.flags = RouteFlags::Onlink;
+    }
+    RouteNetlinkMessage::NewRoute(message)
+}
+
+/// Delivers everything of a table locally, whatever its destination.
+pub(super) fn local_route(table: u32, loopback: u32) -> RouteNetlinkMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet6;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.kind = RouteType::Local;
+    message.header.scope = RouteScope::Host;
+    message.attributes = vec![RouteAttribute::Table(table), RouteAttribute::Oif(loopback)];
+    RouteNetlinkMessage::NewRoute(message)
+}
+
+/// Looks packets with a mark up in a table of their own.
+pub(super) fn mark_rule(mark: u32, table: u32, priority: u32) -> RouteNetlinkMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = AddressFamily::Inet6;
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::FwMark(mark),
+        RuleAttribute::Table(table),
+        RuleAttribute::Priority(priority),
+    ];
+    RouteNetlinkMessage::NewRule(message)
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    }
+}
