@@ -60,7 +60,9 @@ pub enum CaError {
     #[error("the text holds no readable private key in PEM form (PKCS #8; ECDSA, Ed25519 or RSA)")]
     BadKey,
     /// The certificate may not sign others (RFC 5280, sections 4.2.1.3 and 4.2.1.9).
-    #[error("the certificate is not one of a certificate authority: basicConstraints CA and key usage keyCertSign are needed")]
+    #[error(
+        "the certificate is not one of a certificate authority: basicConstraints CA and key usage keyCertSign are needed"
+    )]
     NotAnAuthority,
     /// The certificate belongs to another key.
     #[error("the private key does not belong to the certificate")]

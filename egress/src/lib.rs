@@ -8,11 +8,23 @@
 pub mod audit;
 pub mod ca;
 pub mod control;
+mod dial;
 pub mod dns;
+mod engine;
+mod flows;
+mod intercept;
+mod judge;
+mod limits;
 mod metrics;
 pub mod pins;
+mod privilege;
 mod run;
+mod session;
 pub mod sniff;
+mod state;
+mod stream;
 mod text;
+mod trust;
 
+pub use privilege::PrivilegeError;
 pub use run::{ProxyArgs, ProxyError, run, start};

@@ -114,7 +114,10 @@ impl Pins {
         now: Instant,
     ) {
         let pins = {
-            let mut sandboxes = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sandboxes = self
+                .sandboxes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let fresh = || Arc::new(Mutex::new(LruCache::new(self.limits.addresses)));
             Arc::clone(sandboxes.get_or_insert(sandbox, fresh))
         };
@@ -140,7 +143,10 @@ impl Pins {
         now: Instant,
     ) -> Option<Pinned> {
         let pins = {
-            let mut sandboxes = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sandboxes = self
+                .sandboxes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             Arc::clone(sandboxes.get(&sandbox)?)
         };
         let mut pins = pins.lock().unwrap_or_else(PoisonError::into_inner);
@@ -151,7 +157,9 @@ impl Pins {
             return None;
         }
         for entry in entries.iter_mut() {
-            entry.expires = entry.expires.max((now + self.limits.hold).min(entry.latest));
+            entry.expires = entry
+                .expires
+                .max((now + self.limits.hold).min(entry.latest));
         }
         Some(Pinned {
             upstream: upstream(destination),
@@ -161,7 +169,10 @@ impl Pins {
 
     /// Drops everything known about a sandbox that is gone.
     pub fn forget_sandbox(&self, sandbox: SandboxUid) {
-        let mut sandboxes = self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sandboxes = self
+            .sandboxes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         sandboxes.pop(&sandbox);
     }
 }

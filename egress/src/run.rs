@@ -3,8 +3,19 @@
 use std::io;
 use std::net::SocketAddrV6;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::control::ControlSocketError;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::{AuditLog, AuditWriter};
+use crate::control::{self, ControlSocket, ControlSocketError};
+use crate::dns::{BindError, Resolver, ResolverConfig, Service, ServiceConfig};
+use crate::metrics::Metrics;
+use crate::privilege::PrivilegeError;
+use crate::state::Shared;
+use crate::{intercept, privilege};
 
 /// How to start the proxy. Everything else comes from the agent.
 #[derive(Debug, Clone)]
@@ -58,15 +69,12 @@ pub enum ProxyError {
         #[source]
         source: io::Error,
     },
+    /// The resolver's sockets could not be opened.
+    #[error("the resolver could not be started")]
+    Resolver(#[from] BindError),
     /// A privilege could not be given up.
-    #[error("could not {step}")]
-    Privileges {
-        /// What was being done.
-        step: &'static str,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("privileges could not be given up")]
+    Privileges(#[from] PrivilegeError),
     /// The threads could not be started, or a socket not be watched.
     #[error("the runtime could not be started")]
     Runtime(#[source] io::Error),
@@ -76,8 +84,17 @@ pub enum ProxyError {
 ///
 /// Call it before any other thread exists: namespace and capabilities belong to threads, and
 /// those that this function starts inherit them from the caller's.
-pub fn start(_args: ProxyArgs) -> Result<(), ProxyError> {
-    Err(ProxyError::Runtime(io::ErrorKind::Unsupported.into()))
+pub fn start(args: ProxyArgs) -> Result<(), ProxyError> {
+    let prepared = Prepared::new(args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("egress")
+        .enable_all()
+        .build()
+        .map_err(ProxyError::Runtime)?;
+    let served = runtime.block_on(prepared.serve());
+    // Blocking tasks are commits; nobody waits for them any more.
+    runtime.shutdown_background();
+    served
 }
 
 /// Like [`start`], on a thread of its own, for callers inside a runtime.
@@ -88,10 +105,102 @@ pub async fn run(args: ProxyArgs) -> Result<(), ProxyError> {
         let _unwanted = done.send(start(args));
     };
     std::thread::Builder::new()
-        .name("egress".to_owned())
+        .name("egress-main".to_owned())
         .spawn(work)
         .map_err(ProxyError::Runtime)?;
     result
         .await
         .unwrap_or_else(|_panicked| Err(ProxyError::Runtime(io::ErrorKind::Other.into())))
+}
+
+/// Everything that needs privileges, done; and the privileges given up.
+struct Prepared {
+    shared: Arc<Shared>,
+    control: ControlSocket,
+    listener: std::net::TcpListener,
+    resolver: Service,
+    audit: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Prepared {
+    fn new(args: ProxyArgs) -> Result<Self, ProxyError> {
+        if let Some(path) = &args.namespace {
+            privilege::enter_namespace(path).map_err(|source| ProxyError::Namespace {
+                path: path.clone(),
+                source,
+            })?;
+        }
+        let control = ControlSocket::bind(&args.control_socket, args.user)?;
+        let listener = intercept::listen(args.listen).map_err(|source| ProxyError::Listen {
+            address: args.listen,
+            source,
+        })?;
+        let resolver = Service::bind(ServiceConfig::new(args.resolver))?;
+        let metrics = Arc::new(Metrics::default());
+        let (audit, writer) = open_audit(&args, &metrics)?;
+        let roots = rustls_native_certs::load_native_certs();
+        for error in &roots.errors {
+            tracing::warn!(%error, "a system root could not be read");
+        }
+        privilege::drop_all(args.user)?;
+        let audit_thread = writer.map(spawn_writer).transpose()?;
+        let shared = Shared::new(
+            args.build,
+            audit,
+            metrics,
+            Resolver::new(ResolverConfig::default()),
+            roots.certs,
+        );
+        Ok(Self {
+            shared: Arc::new(shared),
+            control,
+            listener,
+            resolver,
+            audit: audit_thread,
+        })
+    }
+
+    async fn serve(self) -> Result<(), ProxyError> {
+        let shared = self.shared;
+        let listener = TcpListener::from_std(self.listener).map_err(ProxyError::Runtime)?;
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).map_err(ProxyError::Runtime)?;
+        let resolver = shared.resolver.clone();
+        let pins = Arc::clone(&shared.pins);
+        tracing::info!("the egress proxy is ready");
+        let ended = tokio::select! {
+            ended = control::serve(self.control, Arc::clone(&shared), stop) => ended,
+            ended = self.resolver.run(Arc::clone(&shared), resolver, pins) => ended,
+            () = intercept::accept(Arc::clone(&shared), listener) => Ok(()),
+            _signal = terminate.recv() => Ok(()),
+        };
+        drop(shared);
+        tracing::info!("the egress proxy ends");
+        // The writer ends by itself when the last connection has; its file is whole at any time.
+        drop(self.audit);
+        ended.map_err(ProxyError::Runtime)
+    }
+}
+
+fn open_audit(
+    args: &ProxyArgs,
+    metrics: &Arc<Metrics>,
+) -> Result<(AuditLog, Option<AuditWriter>), ProxyError> {
+    let path = args.audit_path.as_deref();
+    let failed = |source| ProxyError::Audit {
+        path: path.map(ToOwned::to_owned).unwrap_or_default(),
+        source,
+    };
+    let (log, writer) = AuditLog::open(path, Arc::clone(metrics)).map_err(failed)?;
+    if let (Some(writer), Some((uid, gid))) = (&writer, args.user) {
+        std::os::unix::fs::fchown(writer.file(), Some(uid), Some(gid)).map_err(failed)?;
+    }
+    Ok((log, writer))
+}
+
+fn spawn_writer(writer: AuditWriter) -> Result<std::thread::JoinHandle<()>, ProxyError> {
+    std::thread::Builder::new()
+        .name("audit".to_owned())
+        .spawn(move || writer.run())
+        .map_err(ProxyError::Runtime)
 }

@@ -73,15 +73,15 @@ pub struct BindError {
 #[derive(Debug)]
 pub struct Service {
     config: ServiceConfig,
-    udp: UdpSocket,
-    tcp: TcpListener,
+    udp: std::net::UdpSocket,
+    tcp: std::net::TcpListener,
 }
 
 impl Service {
-    /// Opens the sockets. Needs a Tokio runtime, and the right to bind port 53.
+    /// Opens the sockets. Needs the right to bind port 53, and no runtime.
     pub fn bind(config: ServiceConfig) -> Result<Self, BindError> {
         let udp = socket(config.bind, Type::DGRAM)
-            .and_then(|socket| UdpSocket::from_std(socket.into()))
+            .map(std::net::UdpSocket::from)
             .map_err(|source| bind_error(config.bind, "UDP", source))?;
         // With port 0, TCP gets the port that UDP was given.
         let port = udp.local_addr().map_or(config.bind.port(), |a| a.port());
@@ -89,7 +89,7 @@ impl Service {
         let tcp = socket(address, Type::STREAM)
             .and_then(|socket| {
                 socket.listen(1024)?;
-                TcpListener::from_std(socket.into())
+                Ok(std::net::TcpListener::from(socket))
             })
             .map_err(|source| bind_error(address, "TCP", source))?;
         Ok(Self { config, udp, tcp })
@@ -100,13 +100,22 @@ impl Service {
         self.udp.local_addr()
     }
 
-    /// Answers until dropped; what is being answered then is dropped too.
-    pub async fn run<D: Directory>(self, directory: Arc<D>, resolver: Resolver, pins: Arc<Pins>) {
+    /// Answers until dropped; what is being answered then is dropped too. Fails when the
+    /// runtime cannot watch the sockets.
+    pub async fn run<D: Directory>(
+        self,
+        directory: Arc<D>,
+        resolver: Resolver,
+        pins: Arc<Pins>,
+    ) -> io::Result<()> {
+        let udp = UdpSocket::from_std(self.udp)?;
+        let tcp = TcpListener::from_std(self.tcp)?;
         let desk = Arc::new(Desk::new(self.config, directory, resolver, pins));
         tokio::join!(
-            serve_udp(Arc::clone(&desk), Arc::new(self.udp)),
-            tcp::serve(desk, self.tcp),
+            serve_udp(Arc::clone(&desk), Arc::new(udp)),
+            tcp::serve(desk, tcp),
         );
+        Ok(())
     }
 }
 
@@ -323,8 +332,11 @@ async fn serve_udp(desk: Arc<Desk>, socket: Arc<UdpSocket>) {
         match desk.receive(&buffer[..length], *source.ip(), wire::encode_udp) {
             Task::Send(None) => {}
             Task::Send(Some(answer)) => send(&socket, &answer, peer).await,
-            // Dropped: the client asks again, and by then there is room.
-            Task::Resolve(_) if tasks.len() >= desk.config.queries => {}
+            // Not answered: the client asks again, and by then there is room.
+            Task::Resolve(pending) if tasks.len() >= desk.config.queries => {
+                let (asker, question) = (&*pending.asker, &pending.question);
+                desk.note(pending.source, asker, question, Some(Reason::LimitReached));
+            }
             Task::Resolve(pending) => {
                 let (desk, socket) = (Arc::clone(&desk), Arc::clone(&socket));
                 tasks.spawn(async move {

@@ -1,0 +1,291 @@
+//! One request and its answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use causeway_policy::{CanonicalPath, Denial, RequestPermit};
+use causeway_types::Reason;
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::{PathAndQuery, Scheme as UriScheme};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+
+use super::{Entry, Http, Scheme};
+use crate::audit::{Outcome, Protocol};
+use crate::engine::authority::{self, Authority};
+use crate::engine::body::{Body, Watched};
+use crate::engine::headers::{check_framing, check_method, strip_hop_by_hop};
+use crate::engine::refuse::{self, About};
+use crate::engine::upstream::{Upstream, UpstreamError};
+use crate::engine::{inject, upgrade};
+use crate::judge::{self, Subject, Target};
+use crate::session::{denial, set_rule};
+use crate::state::Snapshot;
+use crate::trust::HttpVersion;
+
+/// A request's body on its way to the upstream. It keeps the entry.
+pub(crate) type RequestBody = Watched<Arc<Entry>>;
+
+/// Where a request goes and what it asks for, in canonical form.
+struct Asked {
+    authority: Authority,
+    target: Target,
+    method: String,
+    path: CanonicalPath,
+}
+
+/// What an answer's body keeps: the entry, and the connection that is given back at its end.
+struct Answering {
+    http: Arc<Http>,
+    entry: Arc<Entry>,
+    upstream: Upstream,
+}
+
+impl Http {
+    /// Answers a request, from the upstream or with a refusal.
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        let asked = match self.understand(&parts) {
+            Ok(asked) => asked,
+            Err(reason) => return self.refuse(&parts, None, &denial(reason)),
+        };
+        if let Some(denial) = &self.refused {
+            return self.refuse(&parts, Some(&asked), denial);
+        }
+        // Registered first and judged after: see `flows`.
+        let subject = Subject::Request(
+            asked.target.clone(),
+            asked.method.clone(),
+            asked.path.clone(),
+        );
+        let flow = self.session.activity.flows.register(subject);
+        let (snapshot, permit) = match self.judge(&asked) {
+            Ok(permitted) => permitted,
+            Err(denial) => return self.refuse(&parts, Some(&asked), &denial),
+        };
+        let entry = Arc::new(Entry::new(Arc::clone(&self.session), flow, permit.clone()));
+        let forward = self.forward(&snapshot, &permit, &asked, parts, body, &entry);
+        let forwarded = tokio::select! {
+            biased;
+            reason = entry.flow().cut() => Err(reason.into()),
+            forwarded = forward => forwarded,
+        };
+        let response = match forwarded {
+            Ok(response) => response,
+            Err(UpstreamError { reason }) => {
+                entry.cut(reason);
+                let rule = permit.rule.clone();
+                refuse::response(&Denial { reason, rule }, asked.about())
+            }
+        };
+        entry.answered(response.status().as_u16());
+        response
+    }
+
+    /// Reads what the request asks for, if it can be read in one way only.
+    fn understand(&self, parts: &Parts) -> Result<Asked, Reason> {
+        check_framing(&parts.headers, parts.version)?;
+        check_method(&parts.method, false)?;
+        let authority = authority::of_request(parts)?;
+        let connection = match &self.scheme {
+            Scheme::Http => None,
+            Scheme::Https(target) => Some(target),
+        };
+        let target = authority::target(&self.session, connection, parts, &authority)?;
+        let path =
+            CanonicalPath::parse(parts.uri.path()).map_err(|_ambiguous| Reason::AmbiguousPath)?;
+        Ok(Asked {
+            authority,
+            target,
+            method: parts.method.as_str().to_owned(),
+            path,
+        })
+    }
+
+    fn judge(&self, asked: &Asked) -> Result<(Arc<Snapshot>, RequestPermit), Denial> {
+        let (snapshot, sandbox) = self.session.current()?;
+        let rate = sandbox.policy.limits().requests_per_second;
+        if !self.session.activity.requests.take(rate, Instant::now()) {
+            return Err(denial(Reason::LimitReached));
+        }
+        let permit = judge::request(&sandbox.policy, &asked.target, &asked.method, &asked.path)?;
+        let refuse = |reason| Denial {
+            reason,
+            rule: permit.rule.clone(),
+        };
+        let injects = !permit.injections.is_empty();
+        if injects && !asked.target.tls {
+            return Err(refuse(Reason::SecretOnPlaintext));
+        }
+        if injects && asked.method == Method::TRACE.as_str() {
+            return Err(refuse(Reason::Unsupported));
+        }
+        Ok((snapshot, permit))
+    }
+
+    async fn forward(
+        self: &Arc<Self>,
+        snapshot: &Snapshot,
+        permit: &RequestPermit,
+        asked: &Asked,
+        mut parts: Parts,
+        body: Incoming,
+        entry: &Arc<Entry>,
+    ) -> Result<Response<Body>, UpstreamError> {
+        let client = parts.extensions.remove::<OnUpgrade>();
+        let protocol = strip_hop_by_hop(&mut parts.headers);
+        let injections = permit.injections.iter().map(AsRef::as_ref);
+        let injected = inject::apply(&mut parts.headers, injections, &snapshot.secrets)?;
+        let metrics = &self.session.shared.metrics;
+        metrics.injections_total.add(injected.len() as u64);
+        let upgrading = client
+            .zip(protocol)
+            .filter(|_| parts.version == Version::HTTP_11);
+        if let Some((_client, protocol)) = &upgrading {
+            upgrade::request(&mut parts.headers, protocol.clone());
+        }
+        let kept = Arc::clone(entry);
+        let cut = entry.flow().token().clone();
+        let counter = Arc::clone(&entry.bytes_out);
+        let body = Watched::new(body, cut, counter, kept, drop).without_trailers(injected);
+        let request = Request::from_parts(parts, body);
+        let (mut response, upstream) = self.send(asked, request).await?;
+        metrics.requests_total.add(1);
+        let joined = upgrading.is_some_and(|(client, _protocol)| {
+            upgrade::join(&self.tasks, client, &mut response, Arc::clone(entry))
+        });
+        Ok(self.answer_from(response, upstream, entry, joined))
+    }
+
+    /// Sends the request on a connection that is open, or on a new one when that one was closed
+    /// before the request could begin.
+    async fn send(
+        &self,
+        asked: &Asked,
+        request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Upstream), UpstreamError> {
+        let (mut upstream, used) = self.pool.take(&asked.target).await?;
+        let request = address(request, asked, upstream.version())?;
+        match upstream.send(request).await {
+            Ok(response) => Ok((response, upstream)),
+            Err((_closed, Some(unsent))) if used => {
+                let mut upstream = self.pool.connect(&asked.target).await?;
+                let request = address(unsent, asked, upstream.version())?;
+                match upstream.send(request).await {
+                    Ok(response) => Ok((response, upstream)),
+                    Err((error, _unsent)) => Err(error),
+                }
+            }
+            Err((error, _unsent)) => Err(error),
+        }
+    }
+
+    fn answer_from(
+        self: &Arc<Self>,
+        response: Response<Incoming>,
+        upstream: Upstream,
+        entry: &Arc<Entry>,
+        joined: bool,
+    ) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        let protocol = strip_hop_by_hop(&mut parts.headers);
+        if let Some(protocol) = protocol.filter(|_| joined) {
+            upgrade::request(&mut parts.headers, protocol);
+        }
+        // The version of this hop is ours.
+        parts.version = Version::default();
+        let answering = Answering {
+            http: Arc::clone(self),
+            entry: Arc::clone(entry),
+            upstream,
+        };
+        let cut = entry.flow().token().clone();
+        let counter = Arc::clone(&entry.bytes_in);
+        let body = Watched::new(body, cut, counter, answering, Answering::give_back);
+        Response::from_parts(parts, body.boxed_unsync())
+    }
+
+    /// Counts, notes and words a refusal.
+    fn refuse(&self, parts: &Parts, asked: Option<&Asked>, denial: &Denial) -> Response<Body> {
+        let about = match asked {
+            Some(asked) => asked.about(),
+            None => About {
+                method: Some(parts.method.as_str()),
+                ..About::default()
+            },
+        };
+        let response = refuse::response(denial, about);
+        let session = &self.session;
+        session.shared.metrics.refused(denial.reason);
+        let mut record = session.record(Protocol::Http, Outcome::Deny);
+        record.name = about.name.cloned();
+        record.method = about.method.map(ToOwned::to_owned);
+        record.path = about.path.map(ToOwned::to_owned);
+        record.status = Some(response.status().as_u16());
+        record.reason = Some(denial.reason);
+        set_rule(&mut record, denial.rule.as_deref());
+        session.shared.audit.record(record);
+        response
+    }
+}
+
+impl Asked {
+    fn about(&self) -> About<'_> {
+        About {
+            name: self.authority.name(),
+            method: Some(&self.method),
+            path: Some(self.path.as_str()),
+        }
+    }
+}
+
+impl Answering {
+    /// The answer was read to its end, so the connection can carry the next request.
+    fn give_back(self) {
+        let Self {
+            http,
+            entry,
+            upstream,
+        } = self;
+        if let Subject::Request(target, ..) = entry.flow().subject() {
+            http.pool.give_back(target.name.clone(), upstream);
+        }
+    }
+}
+
+/// Writes the canonical path and the one authority into the request, in the form of `version`.
+fn address(
+    request: Request<RequestBody>,
+    asked: &Asked,
+    version: HttpVersion,
+) -> Result<Request<RequestBody>, Reason> {
+    let (mut parts, body) = request.into_parts();
+    let path = match parts.uri.query() {
+        Some(query) => format!("{}?{query}", asked.path),
+        None => asked.path.to_string(),
+    };
+    let path = PathAndQuery::try_from(path).map_err(|_malformed| Reason::AmbiguousPath)?;
+    let authority = asked.authority.text();
+    match version {
+        HttpVersion::Http1 => {
+            let host = HeaderValue::try_from(authority).map_err(|_malformed| Reason::BadName)?;
+            parts.headers.insert(HOST, host);
+            parts.uri = Uri::from(path);
+            parts.version = Version::HTTP_11;
+        }
+        HttpVersion::Http2 => {
+            parts.headers.remove(HOST);
+            parts.uri = Uri::builder()
+                .scheme(UriScheme::HTTPS)
+                .authority(authority)
+                .path_and_query(path)
+                .build()
+                .map_err(|_malformed| Reason::BadName)?;
+            parts.version = Version::HTTP_2;
+        }
+    }
+    Ok(Request::from_parts(parts, body))
+}

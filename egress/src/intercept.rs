@@ -1,0 +1,69 @@
+//! The listener that the dataplane delivers connections to.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use crate::dial::reset_on_close;
+use crate::session::{self, Accepted};
+use crate::state::Shared;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// Connections of all sandboxes together. Each holds two descriptors and up to about 100 KiB.
+const MAX_CONNECTIONS: usize = 16_384;
+/// How long to wait after the system had no descriptor or memory for another connection.
+const EXHAUSTED: Duration = Duration::from_millis(50);
+
+/// Opens the listening socket. It is transparent: the kernel delivers connections to any
+/// address, and the local address of each is where the sandbox meant to go.
+pub(crate) fn listen(address: SocketAddrV6) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_only_v6(true)?;
+    socket.set_reuse_address(true)?;
+    socket.set_ip_transparent_v6(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts connections until dropped.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let (stream, source) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(EXHAUSTED).await;
+                continue;
+            }
+        };
+        let (Ok(SocketAddr::V6(destination)), SocketAddr::V6(source)) =
+            (stream.local_addr(), source)
+        else {
+            continue;
+        };
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+            shared.metrics.refused(causeway_types::Reason::LimitReached);
+            reset_on_close(&stream);
+            continue;
+        };
+        let accepted = Accepted {
+            stream,
+            source,
+            destination,
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            session::serve(shared, accepted).await;
+            drop(place);
+        });
+    }
+}
