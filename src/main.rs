@@ -1,3 +1,5 @@
 //! The `causeway` command.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    causeway::cli::main()
+}

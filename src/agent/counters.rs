@@ -1,0 +1,89 @@
+//! What is counted: traffic and drops by the dataplane, decisions by the proxy.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use causeway_dataplane::Counters;
+use causeway_egress::audit::{AuditRecord, Outcome, Protocol};
+use causeway_egress::control::Stats;
+use causeway_types::{Generation, SandboxId, SandboxUid};
+
+use super::{Agent, Error};
+use crate::api::model::{Counts, ProxyStatus};
+
+/// Decisions of the proxy, by what was spoken and what was decided.
+#[derive(Debug, Default)]
+pub(super) struct Tallies(Mutex<BTreeMap<(&'static str, &'static str), u64>>);
+
+impl Tallies {
+    pub(super) fn count(&self, record: &AuditRecord) {
+        let protocol = match record.protocol {
+            Protocol::Tcp => "tcp",
+            Protocol::Tls => "tls",
+            Protocol::Http => "http",
+            Protocol::Dns => "dns",
+        };
+        let decision = match record.decision {
+            Outcome::Permit => "permit",
+            Outcome::Deny => "deny",
+            Outcome::Audit => "audit",
+        };
+        let mut tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *tallies.entry((protocol, decision)).or_default() += 1;
+    }
+}
+
+/// Everything that the metrics show.
+#[derive(Debug)]
+pub struct Measurements {
+    /// The generation of the desired state.
+    pub generation: Generation,
+    /// How many there are of each kind.
+    pub counts: Counts,
+    /// Leases by state.
+    pub leases: BTreeMap<String, u64>,
+    /// The dataplane's counters.
+    pub dataplane: Counters,
+    /// The sandboxes' names.
+    pub names: BTreeMap<SandboxUid, SandboxId>,
+    /// The proxy's counters, when it answers.
+    pub egress: Option<Stats>,
+    /// How the proxy is.
+    pub proxy: ProxyStatus,
+    /// The proxy's decisions by protocol and outcome, since the agent started.
+    pub decisions: BTreeMap<(&'static str, &'static str), u64>,
+    /// How many problems there are.
+    pub problems: usize,
+    /// Seconds since the agent started.
+    pub uptime_seconds: u64,
+}
+
+impl Agent {
+    /// Takes every measurement.
+    pub async fn measure(&self) -> Result<Measurements, Error> {
+        let (dataplane, egress) = tokio::join!(self.dataplane.counters(), self.proxy.stats());
+        let dataplane = dataplane.map_err(|error| Error::Dataplane(Box::new(error)))?;
+        let mut leases = BTreeMap::new();
+        for lease in self.leases() {
+            *leases.entry(lease.state).or_default() += 1;
+        }
+        let status = self.status();
+        Ok(Measurements {
+            generation: status.generation,
+            counts: status.counts,
+            leases,
+            dataplane,
+            names: self.state().uids.clone(),
+            egress,
+            proxy: status.proxy,
+            decisions: self
+                .tallies
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
+            problems: status.problems.len(),
+            uptime_seconds: status.uptime_seconds,
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! The whole state, as the proxy takes it when it has just been connected.
+
+use causeway_egress::control::{FromProxy, SecretValue as ProxySecret, Settings, ToProxy};
+use causeway_types::Generation;
+use ipnet::IpNet;
+
+use super::proxy::StateSource;
+use super::sandboxes::info;
+use super::{Agent, Event, policies, vault};
+
+impl Agent {
+    pub(super) fn settings(&self) -> Settings {
+        let mut reserved = super::uplink::host_addresses();
+        reserved.push(IpNet::V6(self.prefix));
+        Settings {
+            upstream_resolvers: self.resolvers.clone(),
+            extra_roots_pem: self.extra_roots_pem.clone(),
+            reserved,
+        }
+    }
+}
+
+impl StateSource for Agent {
+    fn full_state(&self) -> (Generation, Vec<ToProxy>) {
+        let mut messages = vec![ToProxy::Settings(self.settings())];
+        // A key of some hundred bytes is never too long.
+        if let Ok(key_pem) = ProxySecret::new(self.ca_key_pem.as_bytes().to_vec()) {
+            messages.push(ToProxy::Ca {
+                cert_pem: self.ca_cert_pem.clone(),
+                key_pem,
+            });
+        }
+        let state = self.state();
+        let mut owners: Vec<_> = state
+            .policies
+            .keys()
+            .map(|reference| reference.tenant.clone())
+            .collect();
+        owners.dedup();
+        for owner in owners {
+            messages.push(policies::policies_message(&state, owner));
+        }
+        for ((tenant, name), stored) in &state.secrets {
+            match vault::message(tenant, name, &stored.value) {
+                Ok(message) => messages.push(message),
+                Err(error) => tracing::error!(%tenant, %name, %error, "secret left out"),
+            }
+        }
+        for entry in state.sandboxes.values() {
+            messages.push(ToProxy::Sandbox(info(&entry.record)));
+        }
+        (state.generation, messages)
+    }
+
+    fn event(&self, message: FromProxy) {
+        if let FromProxy::Event(record) = message {
+            self.tallies.count(&record);
+            self.events.send(Event::Egress(record));
+        }
+    }
+
+    fn changed(&self, what: &'static str, detail: String) {
+        let what = match what {
+            "connected" => "proxy_connected",
+            _ => "proxy_lost",
+        };
+        self.events.node(what, detail);
+    }
+}

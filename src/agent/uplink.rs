@@ -1,0 +1,104 @@
+//! What depends on the machine: its addresses, its resolvers, its way out, its backend.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use causeway_dataplane::Backend;
+use causeway_dataplane::desired::InterfaceNameError;
+use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Translation, Uplink};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::config;
+
+/// How the kernel backend is set up on this node.
+pub fn kernel_config(
+    prefixes: Vec<Ipv6Net>,
+    uplink: &config::Uplink,
+) -> Result<KernelConfig, InterfaceNameError> {
+    let uplink = match uplink {
+        config::Uplink::Routed => Uplink::Host {
+            translation: Translation::Routed,
+        },
+        config::Uplink::Masquerade => Uplink::Host {
+            translation: Translation::Masquerade,
+        },
+        config::Uplink::Interface {
+            name,
+            addresses,
+            gateways,
+        } => Uplink::Interface {
+            name: name.parse()?,
+            addresses: addresses.clone(),
+            gateways: gateways.clone(),
+        },
+    };
+    Ok(KernelConfig {
+        operator_prefixes: prefixes,
+        uplink,
+        ..KernelConfig::default()
+    })
+}
+
+/// The kernel backend of this node.
+pub fn kernel_backend(config: KernelConfig) -> Arc<dyn Backend> {
+    Arc::new(KernelBackend::new(config))
+}
+
+/// Every address of this host, each as a range of its own.
+pub(super) fn host_addresses() -> Vec<IpNet> {
+    let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
+        return Vec::new();
+    };
+    let mut addresses: Vec<IpNet> = interfaces
+        .filter_map(|interface| {
+            let address = interface.address?;
+            if let Some(v4) = address.as_sockaddr_in() {
+                return Some(IpNet::V4(Ipv4Net::from(v4.ip())));
+            }
+            Some(IpNet::V6(Ipv6Net::from(address.as_sockaddr_in6()?.ip())))
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+/// The resolvers that the host uses and that can be reached from the router: loopback ones are
+/// of the host's own namespace. With systemd-resolved the real ones are in another file.
+pub(super) fn host_resolvers() -> Vec<SocketAddr> {
+    const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+    FILES
+        .iter()
+        .map(|file| resolvers_in(&std::fs::read_to_string(file).unwrap_or_default()))
+        .find(|found| !found.is_empty())
+        .unwrap_or_default()
+}
+
+fn resolvers_in(text: &str) -> Vec<SocketAddr> {
+    const DNS: u16 = 53;
+    text.lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|rest| rest.trim().parse::<IpAddr>().ok())
+        .filter(|address| !address.is_loopback() && !address.is_unspecified())
+        .map(|address| SocketAddr::new(address, DNS))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_resolvers_are_left_out() {
+        let text = "# comment\nnameserver 127.0.0.53\nnameserver 192.0.2.1\n\
+                    nameserver 2001:db8::53\nsearch example\nnameserver nonsense\n";
+        assert_eq!(
+            resolvers_in(text),
+            [
+                "192.0.2.1:53".parse().unwrap(),
+                "[2001:db8::53]:53".parse().unwrap()
+            ]
+        );
+        assert!(resolvers_in("nameserver ::1").is_empty());
+    }
+}
