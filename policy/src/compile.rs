@@ -18,13 +18,15 @@ use crate::l4::L4Rules;
 use crate::model::{Guardrail, Limits, Mode, Policy};
 use crate::reserved::Reserved;
 
+pub(crate) use self::rules::Target;
+
 /// What applies to one sandbox: all policies that select it, and all guardrails.
 ///
 /// Its size follows that of the documents, so sandboxes that the same policies select share one.
 #[derive(Debug, Clone)]
 pub struct Effective {
-    pub(crate) selection: Selection,
-    pub(crate) bound: Bound,
+    selection: Selection,
+    bound: Bound,
     policies: RuleSet,
     guardrails: RuleSet,
     secrets: Secrets,
@@ -35,7 +37,7 @@ pub struct Effective {
 
 /// What the policies are that select a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selection {
+enum Selection {
     /// There are none: everything is denied.
     None,
     /// All are in audit mode: what none permits passes and is marked.
@@ -45,7 +47,7 @@ pub(crate) enum Selection {
 }
 
 impl Selection {
-    pub(crate) fn of(modes: impl Iterator<Item = Mode>) -> Self {
+    fn of(modes: impl Iterator<Item = Mode>) -> Self {
         modes.fold(Self::None, |selection, mode| match (selection, mode) {
             (_, Mode::Enforce) | (Self::Enforced, _) => Self::Enforced,
             (_, Mode::Audit) => Self::AllAudit,
@@ -55,7 +57,7 @@ impl Selection {
 
 /// Whether guardrails bound egress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bound {
+enum Bound {
     /// None says anything on egress.
     None,
     /// Those that do are in audit mode.
@@ -65,7 +67,7 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    pub(crate) fn of<'a>(guardrails: impl Iterator<Item = &'a Guardrail>) -> Self {
+    fn of<'a>(guardrails: impl Iterator<Item = &'a Guardrail>) -> Self {
         let stated = guardrails.filter(|guardrail| guardrail.egress.is_some());
         match Selection::of(stated.map(|guardrail| guardrail.mode)) {
             Selection::None => Self::None,

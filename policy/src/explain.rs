@@ -1,13 +1,20 @@
 //! Why a request passes or not, rule by rule, for people.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use causeway_types::{DomainName, Labels, Reason, SecretName, TenantName};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Guardrail, Mode, Policy, Protocol, RuleRef};
-use crate::reserved::Reserved;
+use crate::compile::{Effective, Target, select};
+use crate::decision::Denial;
+use crate::model::{
+    Action, CanonicalPath, Destination, EgressRule, Guardrail, Mode, NamePattern, Policy, Protocol,
+    RuleRef,
+};
+use crate::reserved::{Reserved, canonical, spellings};
 
 /// What is asked: would this pass?
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +28,8 @@ pub struct Query {
     /// The host, if the destination has a name.
     #[serde(default)]
     pub name: Option<DomainName>,
-    /// The address, if it is known. A name without one is taken to have a public address.
+    /// The address, if it is known. Without it rules on addresses do not match, and nothing is said
+    /// about reserved ranges.
     #[serde(default)]
     pub address: Option<IpAddr>,
     /// The port; 0 for ICMPv6.
@@ -46,7 +54,7 @@ pub struct Explanation {
     /// Why it is refused, or would be if the mode were `enforce`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// The rule that decided.
+    /// The rule that decided, or that came closest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<Arc<RuleRef>>,
     /// Whether TLS is terminated.
@@ -94,19 +102,249 @@ pub struct RuleTrace {
     pub why: String,
 }
 
-/// Answers a query from any set of policies, applied or not.
+/// Answers a query from any set of policies, applied or not. The outcome is the one that
+/// [`Effective`] gives.
 pub fn explain(
-    _policies: &[Arc<Policy>],
-    _guardrails: &[Arc<Guardrail>],
-    _reserved: &Reserved,
-    _query: &Query,
+    policies: &[Arc<Policy>],
+    guardrails: &[Arc<Guardrail>],
+    reserved: &Reserved,
+    query: &Query,
 ) -> Explanation {
+    let selected = select(policies, &query.tenant, &query.labels);
+    let effective = Effective::compile(&selected, guardrails, reserved);
+    let path = query.path.as_deref().unwrap_or("/");
+    let (path, bad_path) = match CanonicalPath::parse(path) {
+        Ok(path) => (Some(path), false),
+        Err(_) => (None, query.method.is_some()),
+    };
+    let asked = Asked {
+        query,
+        http: query.method.as_deref().zip(path.as_ref()),
+        reserved,
+    };
+    let mut explanation = asked.decide(&effective);
+    if bad_path && explanation.outcome != Outcome::Deny {
+        explanation.outcome = Outcome::Deny;
+        explanation.reason = Some(Reason::AmbiguousPath);
+        explanation.rule = None;
+    }
+    let policies = policies.iter().map(|policy| asked.trace_policy(policy));
+    let guardrails = guardrails.iter().map(|guardrail| DocumentTrace {
+        document: guardrail.reference.to_string(),
+        mode: guardrail.mode,
+        not_selected: None,
+        rules: asked.trace_rules(guardrail.egress.as_deref()),
+    });
+    explanation.documents = policies.chain(guardrails).collect();
+    explanation
+}
+
+/// A query with its request in canonical form.
+struct Asked<'a> {
+    query: &'a Query,
+    http: Option<(&'a str, &'a CanonicalPath)>,
+    reserved: &'a Reserved,
+}
+
+impl Asked<'_> {
+    fn decide(&self, effective: &Effective) -> Explanation {
+        let target = Target {
+            name: self.query.name.as_ref(),
+            address: self.query.address,
+            port: self.query.port,
+            protocol: self.query.protocol,
+            http: None,
+        };
+        let connected = match effective.connect_to(&target) {
+            Ok(permit) => permit,
+            Err(denial) => return refused(denial, false),
+        };
+        let mut passed = Explanation {
+            outcome: Outcome::Permit,
+            reason: None,
+            rule: connected.rule,
+            inspect: connected.inspect,
+            secrets: Vec::new(),
+            documents: Vec::new(),
+        };
+        let mut audit = connected.audit;
+        if self.http.is_some() {
+            let target = Target {
+                http: self.http,
+                ..target
+            };
+            match effective.send_to(&target, self.query.tls) {
+                Err(denial) => return refused(denial, connected.inspect),
+                Ok(permit) => {
+                    let injected = permit.injections.iter().map(|i| i.secret.clone());
+                    let swapped = permit.replacements.iter().map(|r| r.secret.clone());
+                    passed.secrets = injected.chain(swapped).collect();
+                    passed.rule = permit.rule;
+                    audit = permit.audit;
+                }
+            }
+        }
+        if let Some(denial) = audit {
+            passed.outcome = Outcome::Audit;
+            passed.reason = Some(denial.reason);
+            passed.rule = denial.rule;
+        }
+        passed
+    }
+
+    fn trace_policy(&self, policy: &Policy) -> DocumentTrace {
+        let query = self.query;
+        let not_selected = if policy.tenant != query.tenant {
+            Some(format!("it belongs to the tenant `{}`", policy.tenant))
+        } else if !policy.selector.selects(&query.labels) {
+            Some(format!("it selects {}", policy.selector))
+        } else {
+            None
+        };
+        let rules = match not_selected {
+            Some(_) => Vec::new(),
+            None => self.trace_rules(policy.egress.as_deref()),
+        };
+        DocumentTrace {
+            document: policy.reference.to_string(),
+            mode: policy.mode,
+            not_selected,
+            rules,
+        }
+    }
+
+    fn trace_rules(&self, egress: Option<&[EgressRule]>) -> Vec<RuleTrace> {
+        let rules = egress.into_iter().flatten();
+        rules
+            .map(|rule| {
+                let missed = self.missed(rule);
+                RuleTrace {
+                    rule: rule.name.to_string(),
+                    matches: missed.is_none(),
+                    why: missed.unwrap_or_else(|| match rule.action {
+                        Action::Permit => "permits it".to_owned(),
+                        Action::Deny => "denies it".to_owned(),
+                    }),
+                }
+            })
+            .collect()
+    }
+
+    /// Why a rule does not match, or nothing when it does.
+    fn missed(&self, rule: &EgressRule) -> Option<String> {
+        let Query { port, protocol, .. } = *self.query;
+        let missed = match &rule.to {
+            Destination::Names(patterns) => self.missed_name(patterns),
+            Destination::Prefixes(prefixes) => self.missed_address(prefixes, rule.action),
+        };
+        if missed.is_some() {
+            return missed;
+        }
+        if !rule.ports.contains(protocol, port) {
+            return Some(format!(
+                "{protocol}/{port} is not one of its ports ({})",
+                rule.ports
+            ));
+        }
+        let http = rule.http.as_ref()?;
+        match self.http {
+            Some((method, path)) if !http.iter().any(|h| h.matches(rule.action, method, path)) => {
+                Some(format!("`{method} {path}` is none of its requests"))
+            }
+            None if rule.action == Action::Deny => {
+                Some("it denies certain requests only".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn missed_name(&self, patterns: &[NamePattern]) -> Option<String> {
+        if self.query.protocol != Protocol::Tcp {
+            return Some("rules on names hold for TCP only".to_owned());
+        }
+        let Some(name) = &self.query.name else {
+            return Some("there is no name".to_owned());
+        };
+        let matched = patterns.iter().any(|pattern| pattern.matches(name));
+        (!matched).then(|| format!("`{name}` is none of its names"))
+    }
+
+    fn missed_address(&self, prefixes: &[IpNet], action: Action) -> Option<String> {
+        let Some(address) = self.query.address.map(canonical) else {
+            return Some("the address is not known".to_owned());
+        };
+        let around: Vec<_> = match action {
+            Action::Permit => prefixes.iter().filter(|p| p.contains(&address)).collect(),
+            Action::Deny => prefixes
+                .iter()
+                .filter(|p| spellings(address).any(|a| p.contains(&a)))
+                .collect(),
+        };
+        if around.is_empty() {
+            return Some(format!("{address} is in none of its prefixes"));
+        }
+        let opened = |prefix: &&IpNet| self.reserved.opened_by(prefix, address);
+        if action == Action::Permit && !around.iter().any(|prefix| opened(prefix)) {
+            return Some(format!(
+                "{address} is in a reserved range, which only a prefix inside that range opens"
+            ));
+        }
+        None
+    }
+}
+
+fn refused(denial: Denial, inspect: bool) -> Explanation {
     Explanation {
         outcome: Outcome::Deny,
-        reason: Some(Reason::NoPolicy),
-        rule: None,
-        inspect: false,
+        reason: Some(denial.reason),
+        rule: denial.rule,
+        inspect,
         secrets: Vec::new(),
         documents: Vec::new(),
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Permit => "permitted",
+            Self::Audit => "passes, and marked: the mode is audit",
+            Self::Deny => "denied",
+        })
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outcome.fmt(f)?;
+        if let Some(rule) = &self.rule {
+            write!(f, " ({rule})")?;
+        }
+        if let Some(reason) = self.reason {
+            write!(f, "\n  {reason}: {}", reason.explanation())?;
+        }
+        if self.inspect {
+            f.write_str("\n  requests are looked into, so TLS is terminated")?;
+        }
+        for secret in &self.secrets {
+            write!(f, "\n  the secret {secret} goes along")?;
+        }
+        self.documents
+            .iter()
+            .try_for_each(|document| write!(f, "\n{document}"))
+    }
+}
+
+impl fmt::Display for DocumentTrace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.document, self.mode)?;
+        if let Some(why) = &self.not_selected {
+            return write!(f, ": does not apply: {why}");
+        }
+        for RuleTrace { rule, matches, why } in &self.rules {
+            let sign = if *matches { '+' } else { '-' };
+            write!(f, "\n  {sign} {rule}: {why}")?;
+        }
+        Ok(())
     }
 }

@@ -21,8 +21,21 @@ impl Effective {
     /// Whether a connection may be opened. Where [`ConnectPermit::inspect`] is set, each
     /// request on it is asked for with [`Effective::request`].
     pub fn connect(&self, connect: &Connect<'_>) -> Decision<ConnectPermit> {
-        let passed = self.decide(&target(connect))?;
-        let secrets = connect.name.is_some_and(|name| self.secrets.go_to(name));
+        self.connect_to(&target(connect))
+    }
+
+    /// Whether a request may be sent, and which secrets go with it.
+    pub fn request(&self, request: &Request<'_>) -> Decision<RequestPermit> {
+        let target = Target {
+            http: Some((request.method, request.path)),
+            ..target(&request.connect)
+        };
+        self.send_to(&target, request.connect.tls)
+    }
+
+    pub(crate) fn connect_to(&self, target: &Target<'_>) -> Decision<ConnectPermit> {
+        let passed = self.decide(target)?;
+        let secrets = target.name.is_some_and(|name| self.secrets.go_to(name));
         Ok(ConnectPermit {
             rule: passed.rule,
             inspect: passed.inspect || secrets,
@@ -30,17 +43,12 @@ impl Effective {
         })
     }
 
-    /// Whether a request may be sent, and which secrets go with it.
-    pub fn request(&self, request: &Request<'_>) -> Decision<RequestPermit> {
-        let connect = &request.connect;
-        let passed = self.decide(&Target {
-            http: Some((request.method, request.path)),
-            ..target(connect)
-        })?;
-        let taken = match connect.name {
+    pub(crate) fn send_to(&self, target: &Target<'_>, tls: bool) -> Decision<RequestPermit> {
+        let passed = self.decide(target)?;
+        let taken = match target.name {
             None => Taken::default(),
             Some(name) => {
-                let taken = self.secrets.for_request(name, connect.tls);
+                let taken = self.secrets.for_request(name, tls);
                 taken.map_err(|reason| Denial { reason, rule: None })?
             }
         };
@@ -84,7 +92,7 @@ impl Effective {
     /// What no policy permits: refused, or only marked where all policies are in audit mode.
     /// That opens neither reserved ranges nor what the dataplane forwards by itself.
     fn unpermitted(&self, own: &Verdict, target: &Target<'_>) -> Decision<Denial> {
-        let closed = self.reserved.contains(target.address);
+        let closed = self.is_closed(target);
         let denial = self.policies.nearest(own, target, closed);
         match self.selection {
             Selection::AllAudit if closed => Err(Denial {
@@ -94,6 +102,10 @@ impl Effective {
             Selection::AllAudit if target.protocol == Protocol::Tcp => Ok(denial),
             _ => Err(denial),
         }
+    }
+
+    fn is_closed(&self, target: &Target<'_>) -> bool {
+        target.address.is_some_and(|a| self.reserved.contains(a))
     }
 
     /// The denial of a policy's rule, or else that of a guardrail's.
@@ -112,7 +124,7 @@ impl Effective {
 
     /// No guardrail permits it; the rule that came closest is named.
     fn out_of_bounds(&self, bounds: &Verdict, target: &Target<'_>) -> Denial {
-        let closed = self.reserved.contains(target.address);
+        let closed = self.is_closed(target);
         Denial {
             reason: Reason::Guardrail,
             ..self.guardrails.nearest(bounds, target, closed)
@@ -123,7 +135,7 @@ impl Effective {
 fn target<'a>(connect: &Connect<'a>) -> Target<'a> {
     Target {
         name: connect.name,
-        address: connect.address,
+        address: Some(connect.address),
         port: connect.port,
         protocol: connect.protocol,
         http: None,

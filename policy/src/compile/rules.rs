@@ -14,13 +14,14 @@ use crate::reserved::{Reserved, canonical, spellings};
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Target<'a> {
-    pub(super) name: Option<&'a DomainName>,
-    pub(super) address: IpAddr,
-    pub(super) port: u16,
-    pub(super) protocol: Protocol,
+pub(crate) struct Target<'a> {
+    pub(crate) name: Option<&'a DomainName>,
+    /// None before the name was resolved: no rule on addresses matches then.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) port: u16,
+    pub(crate) protocol: Protocol,
     /// The method and path; none asks about the connection.
-    pub(super) http: Option<(&'a str, &'a CanonicalPath)>,
+    pub(crate) http: Option<(&'a str, &'a CanonicalPath)>,
 }
 
 /// What the rules say together.
@@ -119,7 +120,7 @@ impl RuleSet {
     /// What the rules say about a target.
     pub(super) fn judge(&self, target: &Target<'_>, reserved: &Reserved) -> Verdict {
         let mut verdict = Verdict::default();
-        let closed = reserved.contains(target.address);
+        let closed = target.address.is_some_and(|a| reserved.contains(a));
         if let (Some(name), Protocol::Tcp) = (target.name, target.protocol) {
             for number in self.names.find(name) {
                 if let Some(rule) = self.rule(number) {
@@ -127,18 +128,30 @@ impl RuleSet {
                 }
             }
         }
-        let dialled = canonical(target.address);
+        if let Some(address) = target.address {
+            self.judge_address(canonical(address), target, reserved, &mut verdict);
+        }
+        verdict
+    }
+
+    /// Permits match the address that is dialled; denials also the one that it hides.
+    fn judge_address(
+        &self,
+        dialled: IpAddr,
+        target: &Target<'_>,
+        reserved: &Reserved,
+        verdict: &mut Verdict,
+    ) {
+        let closed = reserved.contains(dialled);
         for address in spellings(dialled) {
             for (prefix, numbers) in self.prefixes.find(address) {
                 let opens = address == dialled && reserved.opened_by(&prefix, dialled);
-                for number in numbers {
-                    if let Some(rule) = self.rule(*number) {
-                        verdict.take_addressed(rule, *number, target, opens, closed);
-                    }
+                let rules = numbers.iter().filter_map(|n| Some((*n, self.rule(*n)?)));
+                for (number, rule) in rules {
+                    verdict.take_addressed(rule, number, target, opens, closed);
                 }
             }
         }
-        verdict
     }
 
     /// Whether some rule permits the name on some port.
