@@ -78,7 +78,7 @@ struct Bench {
     pins: Arc<Pins>,
     address: SocketAddr,
     client: UdpSocket,
-    service: tokio::task::JoinHandle<()>,
+    service: tokio::task::JoinHandle<std::io::Result<()>>,
 }
 
 impl Drop for Bench {
