@@ -93,6 +93,29 @@ fn a_request_that_fails_halfway_keeps_nothing() {
 }
 
 #[test]
+fn a_refusal_among_others_leaves_no_trace() {
+    let plan = plan_with_prefixes("2001:db8::/120", "2001:db8:1::/64", 64);
+    let mut service = Service::open(plan, MemoryStore::default()).unwrap();
+    let mut fresh = Service::open(service.ipam().plan().clone(), MemoryStore::default()).unwrap();
+    let first = with_prefix(64);
+    service
+        .change(|transaction| {
+            transaction.allocate(&owner("first"), first, at(0))?;
+            let before = transaction.changes().to_vec();
+            let refused = transaction.allocate(&owner("second"), first, at(0));
+            assert!(refused.is_err());
+            assert_eq!(transaction.changes(), before);
+            transaction.allocate(&owner("third"), ANY, at(0))
+        })
+        .unwrap();
+    // The same as if nobody had asked in between.
+    fresh.allocate(&owner("first"), first, at(0)).unwrap();
+    fresh.allocate(&owner("third"), ANY, at(0)).unwrap();
+    assert_eq!(everything(service.ipam()), everything(fresh.ipam()));
+    assert_eq!(service.ipam().usage(at(0)), fresh.ipam().usage(at(0)));
+}
+
+#[test]
 fn collection_leaves_a_recreated_owner_alone() {
     let mut service = service("2001:db8::/64");
     let first = service.allocate(&owner("a"), ANY, at(0)).unwrap();
@@ -203,9 +226,12 @@ fn one_address_is_not_reused_in_its_quarantine() {
         // Not even by whoever held it last.
         assert!(service.allocate(&owner("a"), ANY, at(now)).is_err());
     }
-    let again = service.allocate(&owner("b"), ANY, at(150)).unwrap();
-    assert_eq!(again.address, lease.address);
-    assert!(again.generation > lease.generation);
+    for (name, request, now) in [("b", ANY, 150), ("c", fixed("2001:db8::1"), 250)] {
+        let again = service.allocate(&owner(name), request, at(now)).unwrap();
+        assert_eq!(again.address, lease.address);
+        assert!(again.generation > lease.generation);
+        service.release(&owner(name), None, at(now)).unwrap();
+    }
 }
 
 #[test]
