@@ -28,3 +28,6 @@ mod trust;
 
 pub use privilege::PrivilegeError;
 pub use run::{ProxyArgs, ProxyError, run, start};
+
+#[cfg(test)]
+mod tests;

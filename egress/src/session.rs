@@ -14,7 +14,6 @@ use crate::audit::{AuditRecord, Outcome, Protocol};
 use crate::dial::{reset_on_close, set_options};
 use crate::flows::Flow;
 use crate::judge::{self, Subject, Target};
-use crate::pins::Pinned;
 use crate::sniff::{ClientHello, MAX_SNIFF, Sni, Sniffed, sniff};
 use crate::state::{Activity, Sandbox, Shared, Snapshot};
 use crate::{engine, limits};
@@ -44,7 +43,6 @@ pub(crate) struct Session {
     pub(crate) destination: Ipv6Addr,
     pub(crate) port: u16,
     pub(crate) activity: Arc<Activity>,
-    pub(crate) pinned: Option<Pinned>,
     uid: SandboxUid,
     started: Instant,
 }
@@ -71,7 +69,6 @@ async fn serve_counted(shared: Arc<Shared>, accepted: Accepted) {
     };
     let uid = sandbox.info.uid;
     let session = Arc::new(Session {
-        pinned: shared.pins.lookup(uid, *destination.ip(), Instant::now()),
         source: *source.ip(),
         destination: *destination.ip(),
         port: destination.port(),
@@ -159,9 +156,11 @@ impl Session {
         Ok((snapshot, sandbox))
     }
 
-    /// The target of this connection under a name.
+    /// The target of this connection under a name, with what the resolver has said until now.
     pub(crate) fn target(&self, name: Option<DomainName>, tls: bool) -> Target {
-        Target::new(name, self.pinned.as_ref(), self.destination, self.port, tls)
+        let pins = &self.shared.pins;
+        let pinned = pins.lookup(self.uid, self.destination, Instant::now());
+        Target::new(name, pinned.as_ref(), self.destination, self.port, tls)
     }
 
     /// Reads until it is clear what the client speaks.
@@ -232,9 +231,9 @@ impl Session {
             .activity
             .flows
             .register(Subject::Connection(target.clone()));
-        let decision = self.current().and_then(|(_, sandbox)| {
-            judge::connection(&sandbox.policy, &target).map_err(|denial| nameless(&target, denial))
-        });
+        let decision = self
+            .current()
+            .and_then(|(_, sandbox)| judge::connection(&sandbox.policy, &target));
         match decision {
             Err(denial) => {
                 self.refuse(Protocol::Tcp, None, &denial);
@@ -267,9 +266,7 @@ impl Session {
             .flows
             .register(Subject::Connection(target.clone()));
         let decision = self.current().and_then(|(snapshot, sandbox)| {
-            judge::connection(&sandbox.policy, &target)
-                .map(|permit| (snapshot, permit))
-                .map_err(|denial| nameless(&target, denial))
+            judge::connection(&sandbox.policy, &target).map(|permit| (snapshot, permit))
         });
         match decision {
             Ok((_snapshot, permit)) if !permit.inspect || target.name.is_none() => {
@@ -350,14 +347,6 @@ impl Session {
 pub(crate) fn set_rule(record: &mut AuditRecord, rule: Option<&RuleRef>) {
     record.rule = rule.map(ToString::to_string);
     record.policy = rule.map(|rule| rule.policy.to_string());
-}
-
-/// A connection without a name was refused for the want of one.
-fn nameless(target: &Target, mut denial: Denial) -> Denial {
-    if target.name.is_none() && denial.reason == Reason::AddressDenied {
-        denial.reason = Reason::NoName;
-    }
-    denial
 }
 
 /// Alert descriptions (RFC 8446, section 6.2).

@@ -1,0 +1,10 @@
+//! The proxy as sandboxes meet it: real sockets, real TLS and HTTP on both sides.
+//!
+//! Each test runs in a network namespace of its own, where public addresses are on the loopback
+//! interface. Only the delivery is replaced: the destination that TPROXY would show is given.
+
+mod client;
+mod refusals;
+mod server;
+mod streams;
+mod world;
