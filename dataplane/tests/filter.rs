@@ -319,9 +319,9 @@ fn structure_is_written_once_and_replaced_with_its_elements() {
         assert_eq!(filter.drops().unwrap(), drops);
         assert!(!nft(&["list ruleset"]).contains("canary"));
 
-        filter.forget_drops(&BTreeSet::from([8])).unwrap();
+        filter.forget_drops(8).unwrap();
         assert_eq!(filter.drops().unwrap(), drops);
-        filter.forget_drops(&BTreeSet::from([7])).unwrap();
+        filter.forget_drops(7).unwrap();
         assert!(filter.drops().unwrap().is_empty());
 
         for _ in 0..2 {

@@ -14,7 +14,8 @@ use std::net::{Ipv6Addr, SocketAddrV6, TcpListener};
 use causeway_dataplane::elements::{Element, GroupId, ServiceBlock};
 use causeway_types::{GATEWAY, MacAddress, RESOLVER, Reason};
 
-use lab::{CONTROL, Case, HOSTILE, Lab, OUTSIDE, PROXY_PORT, address, carries, inside, isolated};
+use causeway_dataplane::kernel::PROXY_PORT;
+use lab::{CONTROL, Case, HOSTILE, Lab, OUTSIDE, address, carries, inside, isolated};
 use packet::*;
 
 /// `a` is the hostile one. `b` is of its tenant and accepts port 7000 only; `d` accepts

@@ -172,7 +172,10 @@ impl Backend for KernelBackend {
     fn detach(&self, uid: SandboxUid) -> BackendFuture<'_, ()> {
         Box::pin(self.job(move |running, worker| {
             port::detach(worker, uid)?;
-            running.ports().remove(uid);
+            let index = running.ports().remove(uid);
+            if let Some(index) = index {
+                running.filter().forget_drops(index)?;
+            }
             Ok(())
         }))
     }

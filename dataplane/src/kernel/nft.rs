@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use causeway_types::{Reason, SandboxUid};
+use causeway_types::{Layer, Reason, SandboxUid};
 
 use crate::backend::BackendError;
 use crate::elements::{Element, ElementChanges, PortIndexes};
@@ -186,7 +186,11 @@ impl Filter {
         for (action, list) in lists {
             for element in list {
                 let lowered = lower::lower(element, indexes).ok_or_else(|| no_port(element))?;
-                entries.extend(lowered.into_iter().map(|entry| (action, Family::Inet, entry)));
+                entries.extend(
+                    lowered
+                        .into_iter()
+                        .map(|entry| (action, Family::Inet, entry)),
+                );
             }
         }
         self.change(&entries)
@@ -224,20 +228,17 @@ impl Filter {
         Ok(drops)
     }
 
-    /// Forgets the drops of interfaces that are gone, so that the next interface with the same
-    /// index starts from zero.
-    pub fn forget_drops(&mut self, indexes: &BTreeSet<u32>) -> Result<(), NftError> {
-        let mut changes = Vec::new();
-        for family in [Family::Inet, Family::Arp] {
-            for raw in self.dump(family, Set::Drops)? {
-                let mut key = set::KeyReader(&raw.key);
-                if let (Some(index), Some(code)) = (key.number(), key.number())
-                    && indexes.contains(&index)
-                {
-                    changes.push((Action::Delete, family, message::drop_entry(index, code)));
-                }
-            }
-        }
+    /// Forgets the drops of an interface that is gone.
+    pub fn forget_drops(&mut self, index: u32) -> Result<(), NftError> {
+        let reasons = Reason::ALL
+            .iter()
+            .filter(|reason| reason.layer() == Layer::Dataplane);
+        let mut changes: Vec<_> = reasons
+            .map(|reason| message::drop_entry(index, u32::from(reason.code())))
+            .map(|entry| (Action::Delete, Family::Inet, entry))
+            .collect();
+        let not_ipv6 = message::drop_entry(index, u32::from(Reason::NotIpv6.code()));
+        changes.push((Action::Delete, Family::Arp, not_ipv6));
         self.change(&changes)
     }
 

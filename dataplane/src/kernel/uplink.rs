@@ -6,8 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
+use causeway_types::MacAddress;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkAttribute;
 
 use super::message::{self, VethEnd};
 use super::namespace::Namespace;
@@ -89,7 +91,9 @@ pub(super) fn setup(
                     interface: name.clone(),
                 });
             };
-            routes.run(furnish(name.as_str(), index, addresses, gateways))
+            let mut addresses = addresses.clone();
+            addresses.extend(link_local_of(routes, name.as_str())?);
+            routes.run(furnish(name.as_str(), index, &addresses, gateways))
         }
     }
 }
@@ -103,6 +107,27 @@ fn index_of(routes: &mut RouteSocket, name: &str) -> Result<Option<u32>, Backend
     })
 }
 
+/// The link-local address of an interface, after its Ethernet address. Interfaces of the router
+/// get none by themselves, and without one the kernel cannot ask for a neighbour on behalf of
+/// a packet that it forwards.
+fn link_local_of(routes: &mut RouteSocket, name: &str) -> Result<Option<IpNet>, BackendError> {
+    let found = routes.get(message::get_link(name), "look for", name)?;
+    let Some(RouteNetlinkMessage::NewLink(link)) = found else {
+        return Ok(None);
+    };
+    Ok(link
+        .attributes
+        .iter()
+        .find_map(|attribute| match attribute {
+            LinkAttribute::Address(bytes) => {
+                let mac = <[u8; 6]>::try_from(bytes.as_slice()).ok()?;
+                let address = MacAddress::new(mac).link_local();
+                Some(IpNet::from(Ipv6Net::new_assert(address, 64)))
+            }
+            _ => None,
+        }))
+}
+
 fn create_host_link(host: &Namespace, routes: &mut RouteSocket) -> Result<(), BackendError> {
     let end = |name, namespace| VethEnd {
         name,
@@ -112,6 +137,7 @@ fn create_host_link(host: &Namespace, routes: &mut RouteSocket) -> Result<(), Ba
         namespace,
         up: false,
         alias: None,
+        group: None,
     };
     let mut batch = Batch::default();
     let host_end = end(HOST_LINK, Some(host.as_fd().as_raw_fd()));

@@ -1,26 +1,31 @@
 //! A router namespace, sandboxes and an outside, all in namespaces that end with the test.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::net::Ipv6Addr;
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant as Clock};
 
-use causeway_dataplane::elements::{Element, ElementChanges, GroupId, PortIndexes, PortRef};
-use causeway_dataplane::kernel::nft::{Drops, Filter, Ruleset};
-use causeway_types::{GATEWAY, MacAddress, RESOLVER, Reason};
+use causeway_dataplane::elements::{Element, ElementChanges, GroupId, PortRef};
+use causeway_dataplane::kernel::nft::{Drops, Filter};
+use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Uplink};
+use causeway_dataplane::{Attachment, Backend, Firewall, InterfaceName, Mtu, SandboxSpec};
+use causeway_types::{Labels, MacAddress, Reason, SandboxId, SandboxName, SandboxUid, TenantName};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use smoltcp::phy::{Device, Medium, RawSocket, RxToken, TxToken, wait};
 use smoltcp::time::Instant;
+use tokio::runtime::{Builder, Runtime};
 
 use super::packet::{Packet, frame};
 
 const ROUTER: &str = "causeway";
-const MARK: u32 = 0xca05_e000;
-pub(crate) const PROXY_PORT: u16 = 15001;
+const UPLINK: &str = "up0";
+const OUTSIDE_ADDRESS: &str = "2a0f::1";
+const ROUTER_ADDRESS: &str = "2a0f::ff";
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs `body` in network and mount namespaces of its own, which end with it.
@@ -74,7 +79,6 @@ fn ip_in(namespace: &str, script: String) {
 
 /// One end of the lab: a sandbox, or the outside.
 pub(crate) struct Host {
-    pub(crate) address: Ipv6Addr,
     pub(crate) mac: MacAddress,
     pub(crate) index: u32,
     socket: RawSocket,
@@ -148,13 +152,15 @@ pub(crate) struct Lab {
     pub(crate) hosts: BTreeMap<&'static str, Host>,
     pub(crate) uplink: u32,
     pub(crate) router_mac: String,
+    runtime: Runtime,
+    backend: KernelBackend,
 }
 
 pub(crate) const OUTSIDE: &str = "outside";
 
 pub(crate) fn address(name: &str) -> Ipv6Addr {
     let text = match name {
-        OUTSIDE => "2a0f::1".to_owned(),
+        OUTSIDE => OUTSIDE_ADDRESS.to_owned(),
         letter => format!("2a0e:1:2::{letter}"),
     };
     text.parse().unwrap()
@@ -163,90 +169,63 @@ pub(crate) fn address(name: &str) -> Ipv6Addr {
 impl Lab {
     /// Builds a router with one port for each name, and the outside on its uplink.
     pub(crate) fn new(names: &[&'static str]) -> Self {
-        for name in names.iter().chain(&[ROUTER, OUTSIDE]) {
+        for name in names.iter().chain(&[OUTSIDE]) {
             let made = Command::new("ip")
                 .args(["netns", "add", name])
                 .status()
                 .unwrap();
             assert!(made.success());
         }
-        let mut filter = inside(ROUTER, || {
-            for (knob, value) in [
-                ("conf/all/forwarding", "1"),
-                ("conf/default/accept_dad", "0"),
-                ("conf/default/addr_gen_mode", "1"),
-            ] {
-                std::fs::write(format!("/proc/sys/net/ipv6/{knob}"), value).unwrap();
-            }
-            Filter::open().unwrap()
-        });
-        let ruleset = Ruleset {
-            uplink: "cw-up".to_owned(),
-            proxy_mark: MARK,
-            proxy_port: PROXY_PORT,
-            operator_prefixes: vec!["2a0e:1:2::/48".parse().unwrap()],
-            own_prefixes: vec!["2a0c:5::/32".parse().unwrap()],
-        };
-        filter = inside(ROUTER, move || {
-            filter.install(&ruleset).unwrap();
-            filter
-        });
-        ip_in(
-            ROUTER,
-            format!(
-                "link set lo up\naddr add {RESOLVER}/128 dev lo\n\
-                 rule add fwmark {MARK} lookup 77\nroute add local ::/0 dev lo table 77\n\
-                 link add cw-up type veth peer name eth0 netns {OUTSIDE}\n\
-                 link set cw-up up\naddr add 2a0f::ff/64 dev cw-up nodad\n\
-                 route add default via 2a0f::1 dev cw-up\n"
-            ),
-        );
+        ip(&format!(
+            "link add {UPLINK} type veth peer name eth0 netns {OUTSIDE}\n"
+        ));
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let backend = KernelBackend::new(config());
+        runtime.block_on(backend.setup()).unwrap();
+        let filter = inside(ROUTER, || Filter::open().unwrap());
+        let router_mac = inside(ROUTER, || read_mac(UPLINK));
         ip_in(
             OUTSIDE,
-            "link set eth0 addrgenmode none up\naddr add 2a0f::1/64 dev eth0 nodad\n\
-             route add default via 2a0f::ff dev eth0\n"
-                .to_owned(),
+            format!(
+                "link set eth0 addrgenmode none up\naddr add {OUTSIDE_ADDRESS}/64 dev eth0 nodad\n\
+                 addr add fe80::99/64 dev eth0 nodad\n\
+                 neigh replace {ROUTER_ADDRESS} lladdr {router_mac} dev eth0 nud permanent\n\
+                 route add default via {ROUTER_ADDRESS} dev eth0\n"
+            ),
         );
-        let uplink = index("cw-up");
         let outside = Host {
-            address: address(OUTSIDE),
-            mac: mac(OUTSIDE),
+            mac: inside(OUTSIDE, || read_mac("eth0")).parse().unwrap(),
             index: 0,
             socket: socket(OUTSIDE),
         };
-        let mut hosts = BTreeMap::from([(OUTSIDE, outside)]);
-        for name in names {
-            hosts.insert(name, sandbox(name));
-        }
-        let router_mac = inside(ROUTER, || read_mac("cw-up"));
-        ip_in(
-            OUTSIDE,
-            format!("neigh replace 2a0f::ff lladdr {router_mac} dev eth0 nud permanent\n"),
-        );
-        ip_in(
-            ROUTER,
-            format!(
-                "neigh replace 2a0f::1 lladdr {} dev cw-up nud permanent\n",
-                mac(OUTSIDE)
-            ),
-        );
         let mut lab = Self {
+            uplink: index(UPLINK.to_owned()),
+            hosts: BTreeMap::from([(OUTSIDE, outside)]),
             filter,
-            hosts,
-            uplink,
             router_mac,
+            runtime,
+            backend,
         };
-        let mut sources = Vec::new();
-        for host in lab.hosts.values().filter(|host| host.index != 0) {
-            for address in [host.address, host.link_local()] {
-                sources.push(Element::Source {
-                    port: PortRef::Index(host.index),
-                    address,
-                });
-            }
+        for name in names {
+            lab.attach(name);
         }
-        lab.add(&sources);
         lab
+    }
+
+    fn attach(&mut self, name: &'static str) {
+        let spec = spec(name);
+        self.runtime.block_on(self.backend.attach(&spec)).unwrap();
+        let source = |address| Element::Source {
+            port: PortRef::Sandbox(spec.uid),
+            address,
+        };
+        self.add(&[source(spec.address), source(spec.link_local())]);
+        let host = Host {
+            mac: spec.mac(),
+            index: index(format!("cw{}", spec.uid)),
+            socket: socket(name),
+        };
+        self.hosts.insert(name, host);
     }
 
     pub(crate) fn host(&mut self, name: &str) -> &mut Host {
@@ -269,9 +248,7 @@ impl Lab {
             add: add.to_vec(),
             remove: remove.to_vec(),
         };
-        self.filter
-            .apply(&changes, &PortIndexes::default())
-            .unwrap();
+        self.runtime.block_on(self.backend.apply(&changes)).unwrap();
     }
 
     pub(crate) fn drops(&mut self) -> Drops {
@@ -340,13 +317,44 @@ pub(crate) struct Case<'a> {
     pub(crate) control_at: &'a str,
 }
 
-fn mac(name: &str) -> MacAddress {
-    MacAddress::for_lease(address(name))
+fn config() -> KernelConfig {
+    KernelConfig {
+        operator_prefixes: vec!["2a0e:1:2::/48".parse().unwrap()],
+        own_prefixes: vec!["2a0c:5::/32".parse().unwrap()],
+        uplink: Uplink::Interface {
+            name: InterfaceName::new(UPLINK).unwrap(),
+            addresses: vec![format!("{ROUTER_ADDRESS}/64").parse().unwrap()],
+            gateways: vec![OUTSIDE_ADDRESS.parse().unwrap()],
+        },
+        ..KernelConfig::default()
+    }
 }
 
-fn index(interface: &'static str) -> u32 {
+fn spec(name: &str) -> SandboxSpec {
+    let address = address(name);
+    SandboxSpec {
+        uid: SandboxUid::from_random(0xabc0 + u64::from(address.segments()[7])),
+        id: SandboxId::new(
+            TenantName::new("t").unwrap(),
+            SandboxName::new(name).unwrap(),
+        ),
+        address,
+        prefix: None,
+        attachment: Attachment::Netns {
+            path: format!("/run/netns/{name}").into(),
+            interface: InterfaceName::new("eth0").unwrap(),
+        },
+        mtu: Mtu::default(),
+        networks: BTreeSet::new(),
+        labels: Labels::default(),
+        firewall: Arc::new(Firewall::default()),
+        quarantined: false,
+    }
+}
+
+fn index(interface: String) -> u32 {
     inside(ROUTER, move || {
-        nix::net::if_::if_nametoindex(interface).unwrap()
+        nix::net::if_::if_nametoindex(interface.as_str()).unwrap()
     })
 }
 
@@ -367,35 +375,4 @@ fn socket(namespace: &str) -> RawSocket {
     let socket = RawSocket::new("eth0", Medium::Ethernet).unwrap();
     setns(home, CloneFlags::CLONE_NEWNET).unwrap();
     socket
-}
-
-fn sandbox(name: &'static str) -> Host {
-    let (address, mac) = (address(name), mac(name));
-    let (link_local, gateway) = (mac.link_local(), MacAddress::GATEWAY);
-    ip_in(
-        ROUTER,
-        format!(
-            "link add cw{name} address {gateway} type veth peer name eth0 address {mac} netns {name}\n\
-             link set cw{name} addrgenmode none\naddr add {GATEWAY}/64 dev cw{name} nodad\n\
-             link set cw{name} up\nneigh replace {address} lladdr {mac} dev cw{name} nud permanent\n\
-             neigh replace {link_local} lladdr {mac} dev cw{name} nud permanent\n\
-             route add {address}/128 dev cw{name}\n"
-        ),
-    );
-    ip_in(
-        name,
-        format!(
-            "link set lo up\nlink set eth0 addrgenmode none up\n\
-             addr add {address}/128 dev eth0 nodad\naddr add {link_local}/64 dev eth0 nodad\n\
-             neigh replace {GATEWAY} lladdr {gateway} dev eth0 nud permanent\n\
-             route add default via {GATEWAY} dev eth0 onlink\n"
-        ),
-    );
-    let interface: &'static str = Box::leak(format!("cw{name}").into_boxed_str());
-    Host {
-        address,
-        mac,
-        index: index(interface),
-        socket: socket(name),
-    }
 }
