@@ -21,14 +21,14 @@ use zeroize::Zeroizing;
 pub use bundle::{BundleError, bundle};
 
 /// How long a leaf certificate is valid, counted from its minting.
-pub const LEAF_VALIDITY: Duration = Duration::from_hours(7 * 24);
+pub const LEAF_VALIDITY: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long the certificate of a new authority is valid.
-pub const CA_VALIDITY: Duration = Duration::from_hours(10 * 365 * 24);
+pub const CA_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How far certificates are dated back: the clock of a restored microVM is often behind.
-pub const BACKDATED: Duration = Duration::from_hours(1);
+pub const BACKDATED: Duration = Duration::from_secs(3600);
 /// A leaf is minted anew when it would expire within this time, so that a client with a clock
 /// that is ahead, or a long connection with late renegotiation, never meets an expired one.
-const RENEWAL: Duration = Duration::from_hours(2 * 24);
+const RENEWAL: Duration = Duration::from_secs(2 * 24 * 3600);
 /// How many leaf certificates are kept: each holds a key and a certificate, about 2 KiB.
 const LEAVES: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 

@@ -58,7 +58,7 @@ fn from_sandbox(sandbox: Ipv6Addr) -> io::Result<TcpSocket> {
 pub(crate) fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let probes = TcpKeepalive::new()
-        .with_time(Duration::from_mins(2))
+        .with_time(Duration::from_secs(2 * 60))
         .with_interval(Duration::from_secs(30))
         .with_retries(4);
     SockRef::from(stream).set_tcp_keepalive(&probes)

@@ -40,8 +40,8 @@ impl Default for PinLimits {
             sandboxes: SANDBOXES,
             addresses: ADDRESSES,
             names: NAMES,
-            hold: Duration::from_hours(1),
-            longest: Duration::from_hours(24),
+            hold: Duration::from_secs(3600),
+            longest: Duration::from_secs(24 * 3600),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! interface. Only the delivery is replaced: the destination that TPROXY would show is given.
 
 mod client;
+mod process;
 mod refusals;
 mod server;
 mod streams;

@@ -205,7 +205,7 @@ mod tests {
         let mut writer = writer.unwrap();
         log.record(record(1));
         std::fs::rename(&path, &moved).unwrap();
-        writer.checked = Instant::now() - 2 * ROTATION_CHECK;
+        writer.checked = Instant::now().checked_sub(2 * ROTATION_CHECK).unwrap();
         log.record(record(2));
         drop(log);
         writer.run();

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use causeway_types::Generation;
 use nix::sys::stat::{Mode, umask};
@@ -23,6 +23,9 @@ use crate::audit::AuditRecord;
 
 /// Answers that wait to be sent to the agent.
 const REPLIES: usize = 64;
+
+/// Connections to the control socket at one time, those included that have not greeted.
+const CONNECTIONS: usize = 16;
 
 /// What the control socket controls.
 pub(crate) trait Controlled: Send + Sync + 'static {
@@ -120,22 +123,36 @@ impl ControlSocket {
     }
 }
 
-/// Serves agents, one at a time: a new one replaces the one before. Returns when an agent asked
-/// for the end, or when `stop` is cancelled.
+/// The agent that is obeyed: a later one that greets takes its place.
+#[derive(Debug, Default)]
+struct Current(Mutex<CancellationToken>);
+
+impl Current {
+    /// Makes the connection behind `agent` the current one, and ends the one before.
+    fn replace(&self, agent: &CancellationToken) {
+        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, agent.clone()).cancel();
+    }
+}
+
+/// Serves agents, one at a time: a new one that greets replaces the one before. Returns when an
+/// agent asked for the end, or when `stop` is cancelled.
 pub(crate) async fn serve<C: Controlled>(
     socket: ControlSocket,
     controlled: Arc<C>,
     stop: CancellationToken,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(socket.listener)?;
-    let mut agent = JoinSet::new();
+    let current = Arc::new(Current::default());
+    let mut agents = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            accepted = listener.accept() => match accepted {
+            Some(_ended) = agents.join_next(), if !agents.is_empty() => {}
+            accepted = listener.accept(), if agents.len() < CONNECTIONS => match accepted {
                 Ok((stream, _unnamed)) if permitted(&stream) => {
-                    agent.shutdown().await;
-                    agent.spawn(serve_agent(stream, Arc::clone(&controlled), stop.clone()));
+                    let (controlled, stop) = (Arc::clone(&controlled), stop.clone());
+                    agents.spawn(serve_agent(stream, controlled, Arc::clone(&current), stop));
                 }
                 Ok((stream, _unnamed)) => {
                     tracing::warn!(peer = ?stream.peer_cred(), "refused a control connection");
@@ -160,14 +177,21 @@ fn permitted(stream: &UnixStream) -> bool {
 async fn serve_agent<C: Controlled>(
     stream: UnixStream,
     controlled: Arc<C>,
+    current: Arc<Current>,
     stop: CancellationToken,
 ) {
+    let replaced = CancellationToken::new();
     let (read, write) = stream.into_split();
     let (replies, queue) = mpsc::channel(REPLIES);
     let events = controlled.events();
     let sending = send_all(write, queue, events, Arc::clone(&controlled));
-    let receiving = obey(read, replies, Arc::clone(&controlled), stop);
+    let take_over = || current.replace(&replaced);
+    let receiving = obey(read, replies, Arc::clone(&controlled), take_over, stop);
     let result = tokio::select! {
+        () = replaced.cancelled() => {
+            tracing::info!("another agent took over");
+            return;
+        }
         result = sending => result,
         result = receiving => result,
     };
@@ -182,6 +206,7 @@ async fn obey<C: Controlled>(
     read: OwnedReadHalf,
     replies: mpsc::Sender<FromProxy>,
     controlled: Arc<C>,
+    take_over: impl Fn(),
     stop: CancellationToken,
 ) -> Result<(), FrameError> {
     let mut frames = FrameReader::new(read);
@@ -190,7 +215,10 @@ async fn obey<C: Controlled>(
     while let Some(message) = frames.next::<ToProxy>().await? {
         let reply = match message {
             ToProxy::Hello { protocol, build } => {
-                understood = protocol == PROTOCOL;
+                if !understood && protocol == PROTOCOL {
+                    understood = true;
+                    take_over();
+                }
                 tracing::info!(protocol, build, understood, "an agent connected");
                 Some(FromProxy::Welcome(controlled.welcome()))
             }

@@ -51,7 +51,7 @@ impl Default for ResolverConfig {
             in_flight: 1024,
             cached: CACHED,
             shortest: Duration::from_secs(1),
-            longest: Duration::from_mins(5),
+            longest: Duration::from_secs(5 * 60),
             longest_negative: Duration::from_secs(30),
             failure: Duration::from_secs(1),
         }

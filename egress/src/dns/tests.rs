@@ -148,7 +148,7 @@ fn a_quarantined_sandbox_gets_no_answers() {
 
 fn resolved(addresses: &[&str]) -> Resolved {
     let mut resolved = Resolved {
-        ttl: Duration::from_mins(1),
+        ttl: Duration::from_secs(60),
         ..Resolved::default()
     };
     for address in addresses {

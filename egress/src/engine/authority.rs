@@ -1,6 +1,6 @@
 //! The one name that a request is for.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use causeway_types::{DomainName, Reason};
 use http::header::HOST;
@@ -50,28 +50,28 @@ impl Authority {
 /// Reads `host[:port]`. There is no user information, and nothing is left over.
 pub(super) fn parse(text: &str) -> Result<Authority, Reason> {
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (inside, after) = rest.split_once(']').ok_or(Reason::BadName)?;
-            let address: Ipv6Addr = inside.parse().map_err(|_not_one| Reason::BadName)?;
-            let port = match after {
-                "" => None,
-                after => Some(after.strip_prefix(':').ok_or(Reason::BadName)?),
-            };
-            (Host::Address(IpAddr::V6(address)), port)
-        }
-        None => {
-            let (host, port) = match text.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (text, None),
-            };
-            (plain_host(host)?, port)
-        }
+        Some(rest) => bracketed(rest)?,
+        None => match text.split_once(':') {
+            Some((host, port)) => (plain_host(host)?, Some(port)),
+            None => (plain_host(text)?, None),
+        },
     };
     let port = match port {
         None | Some("") => None,
         Some(digits) => Some(parse_port(digits)?),
     };
     Ok(Authority { host, port })
+}
+
+/// What follows `[`: an IPv6 address, `]`, and the port.
+fn bracketed(rest: &str) -> Result<(Host, Option<&str>), Reason> {
+    let (inside, after) = rest.split_once(']').ok_or(Reason::BadName)?;
+    let address = inside.parse().map_err(|_not_one| Reason::BadName)?;
+    let port = match after {
+        "" => None,
+        after => Some(after.strip_prefix(':').ok_or(Reason::BadName)?),
+    };
+    Ok((Host::Address(IpAddr::V6(address)), port))
 }
 
 fn plain_host(text: &str) -> Result<Host, Reason> {

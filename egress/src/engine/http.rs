@@ -29,7 +29,7 @@ pub(super) use entry::Entry;
 pub(super) use exchange::RequestBody;
 
 /// How long the head of a request may take, counted from the end of the one before.
-const HEAD_DEADLINE: Duration = Duration::from_mins(2);
+const HEAD_DEADLINE: Duration = Duration::from_secs(2 * 60);
 /// The most bytes of a request's head.
 const MAX_HEAD: usize = 64 * 1024;
 /// The most headers of a request.
@@ -126,7 +126,7 @@ impl Http {
                     .max_header_list_size(64 * 1024)
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)
-                    .keep_alive_interval(Duration::from_mins(2))
+                    .keep_alive_interval(Duration::from_secs(2 * 60))
                     .serve_connection(stream, service)
                     .await
             }

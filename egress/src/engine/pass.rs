@@ -20,7 +20,7 @@ use crate::stream::Counted;
 /// Bytes held in each direction.
 const BUFFER: usize = 32 * 1024;
 /// A connection on which nothing moves for this long is closed.
-const IDLE: Duration = Duration::from_hours(1);
+const IDLE: Duration = Duration::from_secs(3600);
 
 /// Dials the judged address and copies both ways until both sides have closed.
 pub(crate) async fn pass(

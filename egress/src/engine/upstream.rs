@@ -26,7 +26,7 @@ const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long an idle connection may take to say that it is ready.
 const READY_DEADLINE: Duration = Duration::from_millis(100);
 /// How long an upstream may be silent before the head of its answer: language models think.
-const ANSWER_DEADLINE: Duration = Duration::from_mins(10);
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10 * 60);
 
 /// The most bytes of an answer's head.
 const MAX_HEAD: usize = 128 * 1024;

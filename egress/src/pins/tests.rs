@@ -4,7 +4,7 @@ use super::*;
 
 const SANDBOX: SandboxUid = SandboxUid::from_random(1);
 const OTHER: SandboxUid = SandboxUid::from_random(2);
-const MINUTE: Duration = Duration::from_mins(1);
+const MINUTE: Duration = Duration::from_secs(60);
 
 fn name(text: &str) -> DomainName {
     DomainName::parse(text).unwrap()

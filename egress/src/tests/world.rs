@@ -126,7 +126,7 @@ impl World {
     /// Does what the resolver does when the sandbox asks for the name.
     pub(super) fn pin(&self, name: &str) {
         let name = name.parse().unwrap();
-        let ttl = Duration::from_mins(1);
+        let ttl = Duration::from_secs(60);
         self.shared
             .pins
             .insert(uid(), UPSTREAM, &name, ttl, Instant::now());

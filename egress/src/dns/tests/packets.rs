@@ -34,7 +34,7 @@ fn answers_repeat_the_question_as_it_was_spelled() {
     let question = question("ApI.gOOd.eXample.", Some(1232));
     let reply = Reply {
         addresses: vec!["2a00::1".parse().unwrap()],
-        ttl: Duration::from_mins(1),
+        ttl: Duration::from_secs(60),
         ..Reply::empty(ResponseCode::NoError)
     };
     let answer = Message::from_vec(&wire::encode_udp(&question, &reply)).unwrap();

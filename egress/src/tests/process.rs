@@ -1,0 +1,121 @@
+//! The whole process: started as the agent starts it, and told what to do over its socket.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use causeway_types::Generation;
+use tokio::io::AsyncReadExt;
+
+use super::world::{SANDBOX, SECRET, in_namespace, policies, sandbox};
+use crate::control::{Client, FromProxy, SecretValue, ToProxy};
+use crate::{ProxyArgs, ProxyError};
+
+async fn connect(args: &ProxyArgs) -> Client {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match Client::connect(&args.control_socket, "test").await {
+            Ok(client) => return client,
+            Err(error) if Instant::now() > deadline => panic!("{error:?}"),
+            Err(_not_yet) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+#[test]
+fn an_agent_comes_goes_and_comes_back() {
+    in_namespace(
+        "tests::process::an_agent_comes_goes_and_comes_back",
+        || async {
+            let folder = tempfile::tempdir().unwrap();
+            let args = ProxyArgs {
+                control_socket: folder.path().join("egress.sock"),
+                listen: "[::]:15001".parse().unwrap(),
+                resolver: "[::1]:53".parse().unwrap(),
+                namespace: None,
+                audit_path: Some(folder.path().join("audit.jsonl")),
+                user: None,
+                build: "build-1".to_owned(),
+            };
+            let running = tokio::spawn(crate::run(args.clone()));
+            let first = connect(&args).await;
+            assert_eq!(first.welcome().build, "build-1");
+            assert_eq!(first.welcome().generation, Generation(0));
+            let mode = std::fs::metadata(&args.control_socket).unwrap().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let (mut sender, mut receiver) = first.split();
+            let secret = SecretValue::new(SECRET.as_bytes().to_vec()).unwrap();
+            for message in [
+                ToProxy::Begin,
+                policies(super::refusals::POLICY),
+                ToProxy::Secret {
+                    tenant: "acme".parse().unwrap(),
+                    name: "TOKEN".parse().unwrap(),
+                    value: secret,
+                },
+                ToProxy::Sandbox(sandbox(false)),
+                ToProxy::Commit {
+                    generation: Generation(5),
+                },
+                // A change that is refused leaves everything as it was.
+                policies("kind: Nonsense"),
+                ToProxy::SandboxGone { address: SANDBOX },
+                ToProxy::Commit {
+                    generation: Generation(6),
+                },
+            ] {
+                sender.send(&message).await.unwrap();
+            }
+            let committed = receiver.receive().await.unwrap().unwrap();
+            assert_eq!(
+                committed,
+                FromProxy::Committed {
+                    generation: Generation(5)
+                }
+            );
+            let Some(FromProxy::Rejected {
+                generation,
+                message,
+            }) = receiver.receive().await.unwrap()
+            else {
+                panic!("a bad policy was taken")
+            };
+            assert_eq!(generation, Generation(6));
+            assert!(
+                message.contains("acme") && !message.contains(SECRET),
+                "{message}"
+            );
+            // A second agent replaces the first, and finds the state.
+            let second = connect(&args).await;
+            assert_eq!(second.welcome().generation, Generation(5));
+            assert!(
+                receiver.receive().await.unwrap().is_none(),
+                "the first is let go"
+            );
+            let (mut sender, mut receiver) = second.split();
+            // A connection straight to the listener goes nowhere, and the agent hears of it.
+            let mut stream = tokio::net::TcpStream::connect(("::1", 15001))
+                .await
+                .unwrap();
+            assert!(stream.read_to_end(&mut Vec::new()).await.is_err());
+            let Some(FromProxy::Event(event)) = receiver.receive().await.unwrap() else {
+                panic!("no event")
+            };
+            assert_eq!(event.reason, Some(causeway_types::Reason::UnknownSandbox));
+            sender.send(&ToProxy::GetStats).await.unwrap();
+            let Some(FromProxy::Stats(stats)) = receiver.receive().await.unwrap() else {
+                panic!("no stats")
+            };
+            assert_eq!((stats.sandboxes, stats.connections_total), (1, 1));
+            // A second proxy does not take the place of one that lives.
+            let again = crate::run(args.clone()).await;
+            assert!(matches!(again, Err(ProxyError::Control(_))), "{again:?}");
+            sender.send(&ToProxy::Shutdown).await.unwrap();
+            running.await.unwrap().unwrap();
+            let log = std::fs::read_to_string(args.audit_path.unwrap()).unwrap();
+            assert!(
+                log.contains("unknown_sandbox") && !log.contains(SECRET),
+                "{log}"
+            );
+        },
+    );
+}
