@@ -321,3 +321,6 @@ impl State {
         self.planner.remove(uid)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,10 +52,12 @@ struct Tenant {
 }
 
 impl Planner {
-    /// Starts empty, with the group numbers that addresses had before: a restarted planner
-    /// that is given the same sandboxes numbers their groups as the last one did, as far
-    /// as the groups are still the same.
-    pub fn with_hints(elements: &BTreeSet<Element>) -> Self {
+    /// Compiles many sandboxes at once, with the group numbers that addresses have already in
+    /// `elements`: given the same sandboxes it numbers their groups as they are.
+    pub fn load<'a>(
+        specs: impl IntoIterator<Item = &'a SandboxSpec> + Clone,
+        elements: &BTreeSet<Element>,
+    ) -> Self {
         let hints: HashMap<_, _> = elements
             .iter()
             .filter_map(|element| match element {
@@ -64,11 +66,21 @@ impl Planner {
             })
             .collect();
         let highest = hints.values().map(|group| group.0).max().unwrap_or(0);
-        Self {
+        let mut planner = Self {
             hints,
             highest,
             ..Self::default()
+        };
+        // Which labels count first, so that nobody is sorted into a group that splits later.
+        for spec in specs.clone() {
+            planner.note_keys(spec);
         }
+        let mut delta = Delta::default();
+        for spec in specs {
+            planner.join(spec.clone(), &mut delta);
+        }
+        planner.hints.clear();
+        planner
     }
 
     /// The sandbox with this identifier.
@@ -373,3 +385,6 @@ fn member_elements(spec: &SandboxSpec, group: GroupId) -> Vec<Element> {
     }
     elements
 }
+
+#[cfg(test)]
+mod tests;

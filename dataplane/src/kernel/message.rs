@@ -32,6 +32,8 @@ pub(super) struct VethEnd<'a> {
     pub(super) namespace: Option<RawFd>,
     pub(super) up: bool,
     pub(super) alias: Option<String>,
+    /// The group that links can be removed by.
+    pub(super) group: Option<u32>,
 }
 
 impl VethEnd<'_> {
@@ -50,6 +52,9 @@ impl VethEnd<'_> {
         }
         if let Some(fd) = self.namespace {
             attributes.push(LinkAttribute::NetNsFd(fd));
+        }
+        if let Some(group) = self.group {
+            attributes.push(LinkAttribute::Group(group));
         }
         if let Some(alias) = &self.alias {
             attributes.push(LinkAttribute::IfAlias(alias.clone()));
@@ -118,6 +123,13 @@ pub(super) fn delete_link(name: &str) -> RouteNetlinkMessage {
     message
         .attributes
         .push(LinkAttribute::IfName(name.to_owned()));
+    RouteNetlinkMessage::DelLink(message)
+}
+
+/// Removes all links of a group at once.
+pub(super) fn delete_group(group: u32) -> RouteNetlinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::Group(group));
     RouteNetlinkMessage::DelLink(message)
 }
 

@@ -18,6 +18,8 @@ use crate::desired::{Attachment, InterfaceName, SandboxSpec};
 
 /// The loopback interface's index, in every namespace.
 const LOOPBACK: u32 = 1;
+/// The link group of all ports.
+const PORT_GROUP: u32 = 0xca05;
 /// How often another interface index is tried when one is taken.
 const INDEX_TRIES: u32 = 64;
 
@@ -101,6 +103,7 @@ fn attach_netns(
         namespace: Some(namespace.as_fd().as_raw_fd()),
         up: false,
         alias: None,
+        group: None,
     };
     let taken = || {
         nix::net::if_::if_nametoindex(interface.as_str())
@@ -137,6 +140,7 @@ pub(super) fn create(
             namespace: None,
             up: true,
             alias: alias.map(str::to_owned),
+            group: Some(PORT_GROUP),
         };
         let mut pair = Batch::default();
         let link = message::new_veth(&router_end, peer);
@@ -252,6 +256,20 @@ pub(super) fn delete(routes: &mut RouteSocket, name: &str) -> Result<(), Backend
     routes.run(batch)
 }
 
+/// Removes all ports at once. Their peers vanish with them before this returns.
+pub(super) fn delete_all(routes: &mut RouteSocket) -> Result<(), BackendError> {
+    let mut batch = Batch::default();
+    batch
+        .push(
+            Verb::Change,
+            message::delete_group(PORT_GROUP),
+            "remove",
+            "all ports",
+        )
+        .tolerating(libc::ENODEV);
+    routes.run(batch)
+}
+
 /// Takes a port away, and the tap device behind it if it has one.
 pub(super) fn detach(
     worker: &mut Worker,
@@ -265,3 +283,6 @@ pub(super) fn detach(
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod floor;

@@ -112,7 +112,12 @@ pub(super) fn teardown(config: &KernelConfig) -> Result<(), BackendError> {
             // A file that is no namespace is a leftover too.
             if router.enter().is_ok() {
                 note(uplink::give_back(config, &host));
-                note(super::tap::remove_all(&host));
+                note(super::tap::remove_all(&router, &host));
+                // The namespace goes when its last user does, and that may take a while;
+                // the sandboxes' ends go now.
+                note(
+                    RouteSocket::open().and_then(|mut routes| super::port::delete_all(&mut routes)),
+                );
             }
             note(host.enter());
         }

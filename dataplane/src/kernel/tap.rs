@@ -73,6 +73,7 @@ fn attach_to_device(
         namespace: Some(host.as_fd().as_raw_fd()),
         up: false,
         alias: None,
+        group: None,
     };
     let alias = format!("{ALIAS}{name}");
     let index = port::create(
@@ -167,7 +168,7 @@ pub(super) fn remove(
 }
 
 /// Removes the tap devices of all ports. Runs in the router's namespace.
-pub(super) fn remove_all(host: &Namespace) -> Result<(), BackendError> {
+pub(super) fn remove_all(router: &Namespace, host: &Namespace) -> Result<(), BackendError> {
     let mut routes = RouteSocket::open()?;
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
     let devices: Vec<InterfaceName> = routes
@@ -179,12 +180,13 @@ pub(super) fn remove_all(host: &Namespace) -> Result<(), BackendError> {
         })
         .collect();
     host.enter()?;
-    let mut routes = RouteSocket::open()?;
     let mut result = Ok(());
     for device in devices {
-        result = result.and(port::delete(&mut routes, device.as_str()));
+        let removed =
+            RouteSocket::open().and_then(|mut routes| port::delete(&mut routes, device.as_str()));
+        result = result.and(removed);
     }
-    result
+    router.enter().and(result)
 }
 
 /// The queue that filters at ingress hang on.

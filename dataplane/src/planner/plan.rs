@@ -34,10 +34,7 @@ pub struct Plan {
 
 /// Compares what should be with what is. When they are equal there are no steps.
 pub fn plan(desired: &DesiredState, observed: &Observed) -> Plan {
-    let mut planner = Planner::with_hints(&observed.elements);
-    for spec in desired.sandboxes.values() {
-        planner.upsert(spec.clone());
-    }
+    let planner = Planner::load(desired.sandboxes.values(), &observed.elements);
     let mut ports = Vec::new();
     let mut fresh = BTreeSet::new();
     for &uid in observed.ports.keys() {

@@ -3,8 +3,6 @@
 //! A test runs in a process of its own, in fresh network, mount and PID namespaces, so that
 //! nothing leaks, also when it is killed.
 
-
-
 use std::collections::BTreeSet;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! The kernel backend against a real kernel, with real packets.
 
 mod common;
+mod timing;
 
 use std::net::Ipv6Addr;
 use std::sync::Arc;
