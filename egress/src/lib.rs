@@ -2,7 +2,7 @@
 //!
 //! It runs as its own process in the router's network namespace, with few privileges, and
 //! outlives the agent. A connection's source address says which sandbox it comes from, its
-//! local address where the sandbox meant to go. [`run`] is the whole process; [`control`] is
+//! local address where the sandbox meant to go. [`start`] is the whole process; [`control`] is
 //! how the agent tells it what to permit.
 
 pub mod audit;

@@ -119,3 +119,68 @@ fn an_agent_comes_goes_and_comes_back() {
         },
     );
 }
+
+/// The status of the thread that serves, as `/proc` shows it.
+fn thread_status(name: &str) -> String {
+    let mut threads = std::fs::read_dir("/proc/self/task").unwrap();
+    threads
+        .find_map(|thread| {
+            let path = thread.unwrap().path();
+            let comm = std::fs::read_to_string(path.join("comm")).ok()?;
+            let status = std::fs::read_to_string(path.join("status")).ok()?;
+            (comm.trim() == name).then_some(status)
+        })
+        .expect("no such thread")
+}
+
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.strip_prefix(':')).unwrap().trim()
+}
+
+#[test]
+fn it_keeps_one_capability() {
+    in_namespace("tests::process::it_keeps_one_capability", || async {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).unwrap();
+        // In a user namespace with one user there is nobody else to become.
+        let maps = std::fs::read_to_string("/proc/self/uid_map").unwrap();
+        let many = maps
+            .split_whitespace()
+            .last()
+            .is_some_and(|count| count != "1");
+        let args = ProxyArgs {
+            control_socket: folder.path().join("egress.sock"),
+            listen: "[::]:15001".parse().unwrap(),
+            resolver: "[::1]:53".parse().unwrap(),
+            namespace: None,
+            audit_path: None,
+            user: many.then_some((65_534, 65_534)),
+            build: "build-1".to_owned(),
+        };
+        let running = tokio::spawn(crate::run(args.clone()));
+        let client = connect(&args).await;
+        let status = thread_status("egress");
+        // CAP_NET_RAW is number 13.
+        let only_net_raw = format!("{:016x}", 1 << 13);
+        assert_eq!(field(&status, "CapEff"), only_net_raw);
+        assert_eq!(field(&status, "CapPrm"), only_net_raw);
+        assert_eq!(field(&status, "CapBnd"), "0000000000000000");
+        assert_eq!(field(&status, "NoNewPrivs"), "1");
+        let uid = if many { "65534" } else { "0" };
+        assert!(
+            field(&status, "Uid").split_whitespace().all(|id| id == uid),
+            "{status}"
+        );
+        let (core, _hard) =
+            nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_CORE).unwrap();
+        assert_eq!(core, 0);
+        assert!(!nix::sys::prctl::get_dumpable().unwrap());
+        let (mut sender, _receiver) = client.split();
+        sender.send(&ToProxy::Shutdown).await.unwrap();
+        running.await.unwrap().unwrap();
+    });
+}
