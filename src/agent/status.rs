@@ -30,6 +30,9 @@ impl Agent {
                 "no resolver is known, so that no name resolves: set `egress.resolvers`".to_owned(),
             );
         }
+        // Taken here: inside the expression below the lock would be held until its end.
+        let generation = self.state().generation;
+        let counts = self.counts();
         Status {
             health: if problems.is_empty() {
                 "ok".to_owned()
@@ -40,7 +43,7 @@ impl Agent {
             pid: std::process::id(),
             uptime_seconds: self.started.elapsed().as_secs(),
             backend: self.dataplane.backend_name().to_owned(),
-            generation: self.state().generation,
+            generation,
             prefix: self.prefix,
             node_block: self.node_block,
             uplink: match &self.uplink {
@@ -59,7 +62,7 @@ impl Agent {
                 generation: proxy.committed,
                 starts: proxy.starts,
             },
-            counts: self.counts(),
+            counts,
             problems,
         }
     }
