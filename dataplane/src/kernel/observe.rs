@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
-use causeway_types::{MacAddress, SandboxUid};
+use causeway_types::{MacAddress, Reason, SandboxUid};
 use ipnet::Ipv6Net;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -56,17 +56,40 @@ pub(super) fn traffic(
         };
         let mut counters = PortCounters::default();
         for attribute in &link.attributes {
-            if let LinkAttribute::Stats64(stats) = attribute {
-                // What the router receives, the sandbox has sent.
-                counters.sent_packets = stats.rx_packets;
-                counters.sent_bytes = stats.rx_bytes;
-                counters.received_packets = stats.tx_packets;
-                counters.received_bytes = stats.tx_bytes;
+            match attribute {
+                LinkAttribute::Stats64(stats) => {
+                    // What the router receives, the sandbox has sent.
+                    counters.sent_packets = stats.rx_packets;
+                    counters.sent_bytes = stats.rx_bytes;
+                    counters.received_packets = stats.tx_packets;
+                    counters.received_bytes = stats.tx_bytes;
+                }
+                LinkAttribute::IfName(name) => {
+                    let failed = failed_reassemblies(name);
+                    if failed > 0 {
+                        counters.drops.insert(Reason::Fragment, failed);
+                    }
+                }
+                _ => {}
             }
         }
         traffic.insert(link.header.index, (uid, counters));
     }
     Ok(traffic)
+}
+
+/// Packets whose fragments did not all come. They end in front of the packet filter, so the
+/// kernel's own counter is the only one. Over netlink it has no stable place; here it has a name.
+fn failed_reassemblies(name: &str) -> u64 {
+    // The thread's own view: its namespace is the router's.
+    let path = format!("/proc/thread-self/net/dev_snmp6/{name}");
+    // A port that is gone meanwhile has no counters.
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| line.split_once(char::is_whitespace))
+        .find(|(counter, _)| *counter == "Ip6ReasmFails")
+        .and_then(|(_, value)| value.trim().parse().ok())
+        .unwrap_or(0)
 }
 
 fn links(routes: &mut RouteSocket) -> Result<Vec<LinkMessage>, BackendError> {

@@ -267,6 +267,37 @@ impl Lab {
         now
     }
 
+    /// Waits for the control at `name`: no hostile packet comes with it.
+    pub(crate) fn control_alone(&mut self, name: &str) {
+        let host = self.host(name);
+        let mut seen = host.await_frame(|frame| carries(frame, CONTROL));
+        seen.extend(host.arrived());
+        assert!(seen.iter().all(|frame| !carries(frame, HOSTILE)), "{name}");
+    }
+
+    /// Has the router give up on incomplete packets after a second.
+    pub(crate) fn hasten_reassembly(&self) {
+        inside(ROUTER, || {
+            std::fs::write("/proc/sys/net/netfilter/nf_conntrack_frag6_timeout", "1").unwrap();
+        });
+    }
+
+    /// What the backend counts under a reason for a sandbox.
+    pub(crate) fn count(&self, name: &str, reason: Reason) -> u64 {
+        let counters = self.runtime.block_on(self.backend.counters()).unwrap();
+        let sandbox = &counters.sandboxes[&spec(name).uid];
+        sandbox.drops.get(&reason).copied().unwrap_or(0)
+    }
+
+    /// Waits until the backend counts as many drops.
+    pub(crate) fn await_count(&self, name: &str, reason: Reason, expected: u64) {
+        let deadline = Clock::now() + PATIENCE;
+        while self.count(name, reason) < expected && Clock::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(self.count(name, reason), expected);
+    }
+
     /// Forgets what arrived so far.
     pub(crate) fn quiet(&mut self) {
         for host in self.hosts.values_mut() {
@@ -285,8 +316,11 @@ impl Lab {
             from.send_frame(bytes);
         }
         from.send(&case.control);
-        self.host(case.control_at)
+        let until = self
+            .host(case.control_at)
             .await_frame(|frame| carries(frame, CONTROL));
+        let passed = until.iter().any(|frame| carries(frame, HOSTILE));
+        assert!(!passed, "{}: arrived at {}", case.name, case.control_at);
         let moved = self.since(&before);
         let expected = Drops::from([(key, case.count)]);
         assert_eq!(moved, expected, "{}", case.name);

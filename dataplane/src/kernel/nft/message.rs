@@ -1,4 +1,4 @@
-//! The messages of nf_tables that we send and read (the kernel's `linux/netfilter/nf_tables.h`).
+//! The messages of `nf_tables` that we send and read (the kernel's `linux/netfilter/nf_tables.h`).
 
 use causeway_types::Reason;
 
@@ -21,10 +21,10 @@ const BATCH_END: u16 = 0x11;
 const NFTABLES: u16 = 10;
 const GETTABLE: u16 = NFTABLES << 8 | 1;
 const DELTABLE: u16 = NFTABLES << 8 | 2;
-const GETSET: u16 = NFTABLES << 8 | 10;
-const NEWSETELEM: u16 = NFTABLES << 8 | 12;
-const GETSETELEM: u16 = NFTABLES << 8 | 13;
-const DELSETELEM: u16 = NFTABLES << 8 | 14;
+const GETSET: u16 = NFTABLES << 8 | 0x0a;
+const NEWSETELEM: u16 = NFTABLES << 8 | 0x0c;
+const GETSETELEM: u16 = NFTABLES << 8 | 0x0d;
+const DELSETELEM: u16 = NFTABLES << 8 | 0x0e;
 
 const TABLE_NAME: u16 = 1;
 const TABLE_USERDATA: u16 = 6;

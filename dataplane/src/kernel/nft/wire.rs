@@ -230,7 +230,7 @@ impl Writer {
         self.bytes.extend_from_slice(&kind.to_ne_bytes());
         body(self);
         let length = self.bytes.len() - start;
-        debug_assert!(length <= usize::from(u16::MAX), "attributes are small");
+        debug_assert!(u16::try_from(length).is_ok(), "attributes are small");
         let length = u16::try_from(length).unwrap_or(u16::MAX);
         self.patch(start, &length.to_ne_bytes());
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
