@@ -1,7 +1,7 @@
 //! Connections to upstreams that carry the requests of one client connection.
 
 use std::net::Ipv6Addr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ use crate::trust::HttpVersion;
 const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
 /// How long an idle connection may take to say that it is ready.
 const READY_DEADLINE: Duration = Duration::from_millis(100);
-/// How long an upstream may be silent before the head of its answer: language models think.
+/// How long an upstream may be silent, and take nothing, before the head of its answer:
+/// language models think.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10 * 60);
 
 /// The most bytes of an answer's head.
@@ -60,10 +61,12 @@ impl Upstream {
         }
     }
 
-    /// Sends a request. When it could not even be begun, it comes back.
+    /// Sends a request. When it could not even be begun, it comes back. `sent` counts the bytes
+    /// of its body: an upstream may be silent for as long as it still takes some.
     pub(super) async fn send(
         &mut self,
         request: Request<RequestBody>,
+        sent: &AtomicU64,
     ) -> Result<Response<Incoming>, (UpstreamError, Option<Request<RequestBody>>)> {
         let answer = async {
             match self {
@@ -71,13 +74,24 @@ impl Upstream {
                 Self::Http2(sender) => sender.try_send_request(request).await,
             }
         };
-        match tokio::time::timeout(ANSWER_DEADLINE, answer).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(mut error)) => {
-                let unsent = error.take_message();
-                Err((protocol_error(&error).into(), unsent))
+        let silent = async {
+            let mut before = sent.load(Ordering::Relaxed);
+            loop {
+                tokio::time::sleep(ANSWER_DEADLINE).await;
+                let now = sent.load(Ordering::Relaxed);
+                if now == before {
+                    return;
+                }
+                before = now;
             }
-            Err(_elapsed) => Err((Reason::TimedOut.into(), None)),
+        };
+        tokio::select! {
+            biased;
+            answered = answer => answered.map_err(|mut error| {
+                let unsent = error.take_message();
+                (protocol_error(&error).into(), unsent)
+            }),
+            () = silent => Err((Reason::TimedOut.into(), None)),
         }
     }
 }

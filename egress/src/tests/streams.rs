@@ -148,3 +148,54 @@ fn a_passed_connection_is_cut() {
         assert!(ended.unwrap().is_err(), "reset within a second");
     });
 }
+
+async fn uploads(alpn: &[&[u8]]) {
+    const LENGTH: usize = 8 * 1024 * 1024;
+    let mut world = World::new(POLICY);
+    let _server = serve(&world.roots, Some(API), alpn).await;
+    world.pin(API);
+    let mut client = Client::https(&world, 443, API, alpn).await;
+    let request = client.request("POST", API, "/repos/a", &"x".repeat(LENGTH));
+    let body = client.send(request).await.unwrap().into_body();
+    let text = body.collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&text).contains(&format!(" {LENGTH}\n")));
+    let record = world.record(|record| record.status == Some(200)).await;
+    assert_eq!(record.bytes_out, Some(LENGTH as u64));
+    assert_eq!(record.bytes_in, Some(text.len() as u64));
+}
+
+#[test]
+fn uploads_http1() {
+    in_namespace("tests::streams::uploads_http1", || uploads(&[b"http/1.1"]));
+}
+
+#[test]
+fn uploads_http2() {
+    in_namespace("tests::streams::uploads_http2", || uploads(&[b"h2"]));
+}
+
+#[test]
+fn a_client_that_waits_for_100_gets_it() {
+    in_namespace(
+        "tests::streams::a_client_that_waits_for_100_gets_it",
+        || async {
+            let world = World::new(POLICY);
+            let _server = serve(&world.roots, Some(API), &[b"http/1.1"]).await;
+            world.pin(API);
+            let mut stream = tls(&world, 443, API, &[b"http/1.1"]).await.unwrap();
+            let head = format!(
+                "POST /repos/a HTTP/1.1\r\nHost: {API}\r\nContent-Length: 4\r\n\
+             Connection: close\r\nExpect: 100-continue\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).await.unwrap();
+            let mut interim = [0; 25];
+            stream.read_exact(&mut interim).await.unwrap();
+            assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+            stream.write_all(b"body").await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            assert!(answer.contains("POST /repos/a 4\n"), "{answer}");
+        },
+    );
+}

@@ -1,6 +1,7 @@
 //! One request and its answer.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 use causeway_policy::{CanonicalPath, Denial, RequestPermit};
@@ -152,7 +153,7 @@ impl Http {
         let counter = Arc::clone(&entry.bytes_out);
         let body = Watched::new(body, cut, counter, kept, drop).without_trailers(injected);
         let request = Request::from_parts(parts, body);
-        let (mut response, upstream) = self.send(asked, request).await?;
+        let (mut response, upstream) = self.send(asked, request, &entry.bytes_out).await?;
         metrics.requests_total.add(1);
         let joined = upgrading.is_some_and(|(client, _protocol)| {
             upgrade::join(&self.tasks, client, &mut response, Arc::clone(entry))
@@ -166,15 +167,16 @@ impl Http {
         &self,
         asked: &Asked,
         request: Request<RequestBody>,
+        sent: &AtomicU64,
     ) -> Result<(Response<Incoming>, Upstream), UpstreamError> {
         let (mut upstream, used) = self.pool.take(&asked.target).await?;
         let request = address(request, asked, upstream.version())?;
-        match upstream.send(request).await {
+        match upstream.send(request, sent).await {
             Ok(response) => Ok((response, upstream)),
             Err((_closed, Some(unsent))) if used => {
                 let mut upstream = self.pool.connect(&asked.target).await?;
                 let request = address(unsent, asked, upstream.version())?;
-                match upstream.send(request).await {
+                match upstream.send(request, sent).await {
                     Ok(response) => Ok((response, upstream)),
                     Err((error, _unsent)) => Err(error),
                 }
