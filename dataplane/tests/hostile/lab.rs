@@ -141,6 +141,13 @@ impl Host {
     }
 }
 
+/// Has the router give up on incomplete packets after a second.
+pub(crate) fn hasten_reassembly() {
+    inside(ROUTER, || {
+        std::fs::write("/proc/sys/net/netfilter/nf_conntrack_frag6_timeout", "1").unwrap();
+    });
+}
+
 /// Whether a frame carries these bytes.
 pub(crate) fn carries(frame: &[u8], tag: &[u8]) -> bool {
     frame.windows(tag.len()).any(|window| window == tag)
@@ -273,13 +280,6 @@ impl Lab {
         let mut seen = host.await_frame(|frame| carries(frame, CONTROL));
         seen.extend(host.arrived());
         assert!(seen.iter().all(|frame| !carries(frame, HOSTILE)), "{name}");
-    }
-
-    /// Has the router give up on incomplete packets after a second.
-    pub(crate) fn hasten_reassembly(&self) {
-        inside(ROUTER, || {
-            std::fs::write("/proc/sys/net/netfilter/nf_conntrack_frag6_timeout", "1").unwrap();
-        });
     }
 
     /// What the backend counts under a reason for a sandbox.

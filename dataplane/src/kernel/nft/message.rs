@@ -83,7 +83,7 @@ pub enum Action {
 pub(super) const FIRST_CHANGE: u32 = 1;
 
 /// A transaction of changes to our tables. Change `n` has the sequence number
-/// [`FIRST_CHANGE`] + n, and the last one is acknowledged.
+/// `n` + 1, and the last one is acknowledged.
 pub fn encode_batch(changes: &[(Action, Family, &Entry)]) -> Vec<u8> {
     let last = changes.len().saturating_sub(1);
     batch(changes.len(), |out, position, sequence| {
