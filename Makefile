@@ -25,7 +25,7 @@ test: setup build ## every test that this machine can run
 
 bench: setup ## measure beside peers, into target/bench/report.json
 	@scripts/setup bench
-	$(CARGO) build --locked --release --bin causeway --bin causeway-bench
+	$(CARGO) build --locked --release -p causeway -p causeway-bench --bins
 	@target/release/causeway-bench
 
 lint: ## rustfmt, clippy, rustdoc, and cargo-deny where it is installed
