@@ -284,7 +284,7 @@ impl Asked<'_> {
             return Some(format!("{address} is in none of its prefixes"));
         }
         let opened = |prefix: &&IpNet| self.reserved.opened_by(prefix, address);
-        if action == Action::Permit && !around.iter().any(|prefix| opened(prefix)) {
+        if action == Action::Permit && !around.iter().any(opened) {
             return Some(format!(
                 "{address} is in a reserved range, which only a prefix inside that range opens"
             ));

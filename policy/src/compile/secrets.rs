@@ -85,7 +85,8 @@ impl Secrets {
                 None => {}
             }
         }
-        if !tls && !(taken.injections.is_empty() && taken.replacements.is_empty()) {
+        let any = !taken.injections.is_empty() || !taken.replacements.is_empty();
+        if any && !tls {
             return Err(Reason::SecretOnPlaintext);
         }
         taken

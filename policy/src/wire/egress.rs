@@ -210,13 +210,14 @@ fn refuse_unreachable(
             let help = "write a rule with `cidr`: the proxy, which knows names, carries TCP only";
             problems.error(place, format!("`{range}` cannot be matched by name"), help);
         }
-        Some(Destination::Prefixes(prefixes)) if action == Action::Permit => {
-            if prefixes.iter().any(|prefix| matches!(prefix, IpNet::V4(_))) {
-                let help = "sandboxes speak IPv6: IPv4 addresses are reached through the proxy, which \
-                            carries TCP only";
-                let message = format!("`{range}` does not reach IPv4 addresses");
-                problems.error(place, message, help);
-            }
+        Some(Destination::Prefixes(prefixes))
+            if action == Action::Permit
+                && prefixes.iter().any(|prefix| matches!(prefix, IpNet::V4(_))) =>
+        {
+            let help = "sandboxes speak IPv6: IPv4 addresses are reached through the proxy, which \
+                        carries TCP only";
+            let message = format!("`{range}` does not reach IPv4 addresses");
+            problems.error(place, message, help);
         }
         _ => {}
     }
