@@ -16,6 +16,10 @@ use crate::backend::{AttachedPort, Backend, BackendError, BackendFuture, Counter
 use crate::desired::SandboxSpec;
 use crate::elements::{ElementChanges, PortIndexes};
 
+/// Changes of up to this many elements are written where they are asked for: they take less
+/// time than going to another thread and back.
+const SMALL: usize = 64;
+
 /// The Linux kernel as the forwarder.
 #[derive(Debug)]
 pub struct KernelBackend {
@@ -130,6 +134,16 @@ fn look(
     })
 }
 
+fn write(running: &Running, changes: &ElementChanges) -> Result<(), BackendError> {
+    let indexes = {
+        let ports = running.ports();
+        let pairs = changes.ports();
+        let known = pairs.filter_map(|uid| Some((uid, ports.index(uid)?)));
+        known.collect::<PortIndexes>()
+    };
+    Ok(running.filter().apply(changes, &indexes)?)
+}
+
 fn count(running: &Running, worker: &mut Worker) -> Result<Counters, BackendError> {
     let mut traffic = observe::traffic(&mut worker.routes)?;
     let drops = running.filter().drops()?;
@@ -181,16 +195,13 @@ impl Backend for KernelBackend {
     }
 
     fn apply<'a>(&'a self, changes: &'a ElementChanges) -> BackendFuture<'a, ()> {
-        let changes = changes.clone();
-        Box::pin(self.job(move |running, _| {
-            let indexes = {
-                let ports = running.ports();
-                let pairs = changes.ports();
-                let known = pairs.filter_map(|uid| Some((uid, ports.index(uid)?)));
-                known.collect::<PortIndexes>()
-            };
-            Ok(running.filter().apply(&changes, &indexes)?)
-        }))
+        Box::pin(async move {
+            if changes.len() <= SMALL {
+                return write(&*self.running()?, changes);
+            }
+            let changes = changes.clone();
+            self.job(move |running, _| write(running, &changes)).await
+        })
     }
 
     fn observe(&self) -> BackendFuture<'_, Observed> {

@@ -31,7 +31,6 @@ pub(super) struct VethEnd<'a> {
     /// The namespace to be born in; the socket's own when there is none.
     pub(super) namespace: Option<RawFd>,
     pub(super) up: bool,
-    pub(super) alias: Option<String>,
     /// The group that links can be removed by.
     pub(super) group: Option<u32>,
 }
@@ -55,9 +54,6 @@ impl VethEnd<'_> {
         }
         if let Some(group) = self.group {
             attributes.push(LinkAttribute::Group(group));
-        }
-        if let Some(alias) = &self.alias {
-            attributes.push(LinkAttribute::IfAlias(alias.clone()));
         }
         message
     }
@@ -98,15 +94,17 @@ pub(super) fn no_address_generation(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::SetLink(message)
 }
 
-/// Sets MTU and alias of a link.
-pub(super) fn set_link(index: u32, mtu: u32, alias: Option<&str>) -> RouteNetlinkMessage {
+/// Sets the MTU of a link.
+pub(super) fn set_mtu(index: u32, mtu: u32) -> RouteNetlinkMessage {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::Mtu(mtu));
-    if let Some(alias) = alias {
-        message
-            .attributes
-            .push(LinkAttribute::IfAlias(alias.to_owned()));
-    }
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Gives a link an alias, which creation does not take.
+pub(super) fn set_alias(index: u32, alias: String) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::IfAlias(alias));
     RouteNetlinkMessage::SetLink(message)
 }
 
@@ -140,6 +138,11 @@ pub(super) fn get_link(name: &str) -> RouteNetlinkMessage {
         .attributes
         .push(LinkAttribute::IfName(name.to_owned()));
     RouteNetlinkMessage::GetLink(message)
+}
+
+/// Asks for a link by index.
+pub(super) fn get_link_by_index(index: u32) -> RouteNetlinkMessage {
+    RouteNetlinkMessage::GetLink(link(index))
 }
 
 /// Puts an address on a link, usable at once.

@@ -102,7 +102,6 @@ fn attach_netns(
         index: None,
         namespace: Some(namespace.as_fd().as_raw_fd()),
         up: false,
-        alias: None,
         group: None,
     };
     let taken = || {
@@ -113,10 +112,26 @@ fn attach_netns(
                 namespace: path.to_owned(),
             })
     };
-    let index = create(&mut worker.routes, indexes, spec, &sandbox_end, None, taken)?;
+    let index = create(&mut worker.routes, indexes, spec, &sandbox_end, taken)?;
     let furnished = furnish_sandbox(&mut inside, spec, interface)
-        .and_then(|()| worker.routes.run(routes(spec, index)));
+        .and_then(|()| finish(&mut worker.routes, spec, index));
     unwind(worker, spec, furnished).map(|()| index)
+}
+
+/// The last step: routes to the sandbox, on a link that sends.
+pub(super) fn finish(
+    routes: &mut RouteSocket,
+    spec: &SandboxSpec,
+    index: u32,
+) -> Result<(), BackendError> {
+    routes.run(sandbox_routes(spec, index))?;
+    // The router's end was up before its peer, and a link that gets its carrier later drops
+    // what it should send until a kernel thread has looked at it. Being asked, the kernel
+    // looks at once (Linux 6.8 and later; before, the first packets may be lost).
+    let name = InterfaceName::of_port(spec.uid);
+    let link = message::get_link_by_index(index);
+    routes.get(link, "look at", name.as_str())?;
+    Ok(())
 }
 
 /// Creates the pair and furnishes the router's end, all but the routes: those come last, so
@@ -126,7 +141,6 @@ pub(super) fn create(
     indexes: &Indexes,
     spec: &SandboxSpec,
     peer: &VethEnd<'_>,
-    alias: Option<&str>,
     peer_taken: impl Fn() -> Option<BackendError>,
 ) -> Result<u32, BackendError> {
     let name = InterfaceName::of_port(spec.uid);
@@ -139,7 +153,6 @@ pub(super) fn create(
             index: Some(index),
             namespace: None,
             up: true,
-            alias: alias.map(str::to_owned),
             group: Some(PORT_GROUP),
         };
         let mut pair = Batch::default();
@@ -154,11 +167,16 @@ pub(super) fn create(
                 return furnished.map(|()| index);
             }
             Err(error) => match errno(&error) {
-                // The index is taken, by an interface that somebody else put here.
                 Some(libc::EBUSY) => {}
+                // A name or the index is taken.
                 Some(libc::EEXIST) => {
-                    let port_exists = BackendError::PortExists { uid: spec.uid };
-                    return Err(peer_taken().unwrap_or(port_exists));
+                    if let Some(taken) = peer_taken() {
+                        return Err(taken);
+                    }
+                    let link = message::get_link(name.as_str());
+                    if routes.get(link, "look for", name.as_str())?.is_some() {
+                        return Err(BackendError::PortExists { uid: spec.uid });
+                    }
                 }
                 _ => return Err(error),
             },
@@ -218,7 +236,7 @@ fn furnish_sandbox(
 }
 
 /// The routes to a sandbox.
-pub(super) fn routes(spec: &SandboxSpec, index: u32) -> Batch {
+fn sandbox_routes(spec: &SandboxSpec, index: u32) -> Batch {
     let name = InterfaceName::of_port(spec.uid);
     let mut batch = Batch::default();
     if let Some(prefix) = spec.prefix {

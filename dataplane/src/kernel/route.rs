@@ -41,7 +41,6 @@ pub(super) enum Verb {
 impl Verb {
     const fn flags(self) -> u16 {
         NLM_F_REQUEST
-            | NLM_F_ACK
             | match self {
                 Self::Create => NLM_F_CREATE | NLM_F_EXCL,
                 Self::Replace => NLM_F_CREATE | NLM_F_REPLACE,
@@ -165,11 +164,11 @@ impl RouteSocket {
         let base = self.sequence;
         let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         self.sequence = self.sequence.wrapping_add(count);
-        renumber(&mut bytes, base);
+        prepare(&mut bytes, base);
         self.socket.send(&bytes, 0)?;
-        let mut answered = 0;
+        let mut answered = false;
         let mut first: Option<Refusal> = None;
-        while answered < requests.len() {
+        while !answered {
             self.receive()?;
             for message in messages(&self.buffer) {
                 let index = message.sequence.wrapping_sub(base) as usize;
@@ -179,7 +178,7 @@ impl RouteSocket {
                 if message.kind != NLMSG_ERROR {
                     continue;
                 }
-                answered += 1;
+                answered |= index + 1 == requests.len();
                 let errno = message.errno();
                 if errno == 0 || request.tolerated == Some(errno) {
                     continue;
@@ -387,17 +386,21 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Raw<'_>> {
     })
 }
 
-/// Adds `base` to the sequence number of each message of a batch.
-fn renumber(bytes: &mut [u8], base: u32) {
+/// Adds `base` to the sequence number of each message of a batch, and asks for an
+/// acknowledgement of the last one. Refusals come unasked, so that its arrival ends the batch.
+fn prepare(bytes: &mut [u8], base: u32) {
     let mut at = 0;
+    let mut last = 0;
     while let (Some(length), Some(index)) = (word(bytes, at), word(bytes, at + 8)) {
         if let Some(field) = bytes.get_mut(at + 8..at + 12) {
             field.copy_from_slice(&base.wrapping_add(index).to_ne_bytes());
         }
-        if length == 0 {
-            return;
-        }
-        at += (length as usize).next_multiple_of(4);
+        last = at;
+        at += (length as usize).max(HEADER).next_multiple_of(4);
+    }
+    let flags = half(bytes, last + 6).unwrap_or(0) | NLM_F_ACK;
+    if let Some(field) = bytes.get_mut(last + 6..last + 8) {
+        field.copy_from_slice(&flags.to_ne_bytes());
     }
 }
 
@@ -414,9 +417,11 @@ mod tests {
             let message = RouteNetlinkMessage::GetLink(LinkMessage::default());
             batch.push(Verb::Change, message, "test", "x");
         }
-        renumber(&mut batch.bytes, 40);
-        let numbers: Vec<u32> = messages(&batch.bytes).map(|m| m.sequence).collect();
-        assert_eq!(numbers, [40, 41, 42]);
+        prepare(&mut batch.bytes, 40);
+        let numbers: Vec<_> = messages(&batch.bytes)
+            .map(|m| (m.sequence, m.flags & NLM_F_ACK != 0))
+            .collect();
+        assert_eq!(numbers, [(40, false), (41, false), (42, true)]);
     }
 
     #[test]

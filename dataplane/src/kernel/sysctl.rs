@@ -81,20 +81,11 @@ pub(super) fn raise_limits() {
     }
 }
 
-/// Prepares an interface inside a sandbox before it goes up: nobody's advertisements count.
+/// Prepares an interface inside a sandbox before it goes up: router advertisements count for
+/// nothing, and IPv6 is on. Container runtimes switch it off by default.
 pub(super) fn set_sandbox(interface: &str) -> Result<(), BackendError> {
-    // Container runtimes switch IPv6 off by default, for loopback as well.
-    for (name, value) in [
-        ("disable_ipv6", "0"),
-        ("accept_ra", "0"),
-        ("accept_redirects", "0"),
-    ] {
-        let name = format!("ipv6/conf/{interface}/{name}");
-        if get(&name).ok().as_deref() != Some(value) {
-            set(&name, value)?;
-        }
-    }
-    Ok(())
+    set(&format!("ipv6/conf/{interface}/accept_ra"), "0")?;
+    set(&format!("ipv6/conf/{interface}/disable_ipv6"), "0")
 }
 
 /// Lets the host forward for the router. Interfaces that take router advertisements would stop

@@ -25,7 +25,9 @@ use crate::desired::{InterfaceName, SandboxSpec};
 
 mod device;
 
-/// What marks a port as a tap's: the alias of the router's end, before the device's name.
+/// What marks a port as a tap's: the alias of the router's end, before the device's name. The
+/// device has one too, before the sandbox's identifier, so that a device that was left by
+/// a process that died can be told from somebody else's.
 const ALIAS: &str = "causeway tap ";
 /// The host's end of the pair is named after the sandbox, like the router's.
 const JOINT: &str = "ct";
@@ -39,13 +41,7 @@ pub(super) fn attach(
 ) -> Result<u32, BackendError> {
     let host = std::sync::Arc::clone(&worker.host);
     worker.inside(&host, |worker| {
-        if nix::net::if_::if_nametoindex(name.as_str()).is_ok() {
-            return Err(BackendError::InterfaceExists {
-                interface: name.clone(),
-                namespace: "/proc/self/ns/net".into(),
-            });
-        }
-        device::create(name)?;
+        make_device(spec, name)?;
         let made = attach_to_device(worker, indexes, spec, name, &host);
         if made.is_err()
             && let Err(error) =
@@ -55,6 +51,35 @@ pub(super) fn attach(
         }
         made
     })
+}
+
+/// Makes the device, in the place of one that an earlier attempt for this sandbox left.
+fn make_device(spec: &SandboxSpec, name: &InterfaceName) -> Result<(), BackendError> {
+    let mut routes = RouteSocket::open()?;
+    let alias = format!("{ALIAS}{}", spec.uid);
+    let found = routes.get(message::get_link(name.as_str()), "look for", name.as_str())?;
+    if let Some(RouteNetlinkMessage::NewLink(link)) = found {
+        if !link
+            .attributes
+            .contains(&LinkAttribute::IfAlias(alias.clone()))
+        {
+            return Err(BackendError::InterfaceExists {
+                interface: name.clone(),
+                namespace: "/proc/self/ns/net".into(),
+            });
+        }
+        port::delete(&mut routes, name.as_str())?;
+    }
+    device::create(name)?;
+    let mut batch = Batch::default();
+    let message = message::set_alias(index_of(name.as_str())?, alias);
+    batch.push(Verb::Change, message, "mark", name.as_str());
+    routes.run(batch)
+}
+
+fn index_of(name: &str) -> Result<u32, BackendError> {
+    nix::net::if_::if_nametoindex(name)
+        .map_err(|errno| netlink("find the interface", name, None, errno.into()))
 }
 
 fn attach_to_device(
@@ -72,20 +97,17 @@ fn attach_to_device(
         index: None,
         namespace: Some(host.as_fd().as_raw_fd()),
         up: false,
-        alias: None,
         group: None,
     };
-    let alias = format!("{ALIAS}{name}");
-    let index = port::create(
-        &mut worker.routes,
-        indexes,
-        spec,
-        &host_end,
-        Some(&alias),
-        || None,
-    )?;
-    let joined = join(spec, name.as_str(), &joint)
-        .and_then(|()| worker.routes.run(port::routes(spec, index)));
+    let index = port::create(&mut worker.routes, indexes, spec, &host_end, || None)?;
+    let mut mark = Batch::default();
+    let alias = message::set_alias(index, format!("{ALIAS}{name}"));
+    mark.push(Verb::Change, alias, "mark the port of", name.as_str());
+    let joined = worker
+        .routes
+        .run(mark)
+        .and_then(|()| join(spec, name.as_str(), &joint))
+        .and_then(|()| port::finish(&mut worker.routes, spec, index));
     port::unwind(worker, spec, joined).map(|()| index)
 }
 
@@ -107,13 +129,9 @@ fn join(spec: &SandboxSpec, device: &str, joint: &str) -> Result<(), BackendErro
             _ => {}
         }
     }
-    let index = |name: &str| {
-        nix::net::if_::if_nametoindex(name)
-            .map_err(|errno| netlink("find the interface", name, None, errno.into()))
-    };
-    let (from, to) = (index(device)?, index(joint)?);
+    let (from, to) = (index_of(device)?, index_of(joint)?);
     let mut batch = Batch::default();
-    let mtu = message::set_link(from, spec.mtu.bytes(), None);
+    let mtu = message::set_mtu(from, spec.mtu.bytes());
     batch.push(Verb::Change, mtu, "set the MTU of", device);
     for (here, there, name) in [(from, to, device), (to, from, joint)] {
         batch.push(Verb::Create, ingress(here), "add an ingress queue to", name);

@@ -73,7 +73,8 @@ pub(super) fn setup(
             host.enter()?;
             let done = setup_host(config, *translation);
             router.enter()?;
-            done
+            // Makes the kernel notice the carrier now; see `port::finish`.
+            done.and_then(|()| index_of(routes, UPLINK).map(drop))
         }
         Uplink::Interface {
             name,
@@ -136,7 +137,6 @@ fn create_host_link(host: &Namespace, routes: &mut RouteSocket) -> Result<(), Ba
         index: None,
         namespace,
         up: false,
-        alias: None,
         group: None,
     };
     let mut batch = Batch::default();

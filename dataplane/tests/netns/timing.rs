@@ -10,13 +10,14 @@ fn median(mut times: Vec<Duration>) -> (Duration, Duration) {
     (times[times.len() / 2], times[times.len() * 99 / 100])
 }
 
+const COUNT: u16 = 200;
+
 /// Not a check but a measurement: `cargo test -- --ignored --nocapture attach_time`.
 #[test]
 #[ignore = "a measurement"]
 fn attach_time() {
     isolated("timing::attach_time", async || {
         let plane = dataplane().await;
-        const COUNT: u16 = 200;
         for n in 1..=COUNT {
             run(&format!("ip netns add s{n}; ip netns add f{n}"));
         }
@@ -113,12 +114,12 @@ fn bare(n: u16) -> Duration {
 fn fifteen_hundred_ports() {
     isolated("timing::fifteen_hundred_ports", async || {
         let plane = dataplane().await;
-        const COUNT: u16 = 1500;
-        for n in 1..=COUNT {
+        let count = 1500_u16;
+        for n in 1..=count {
             run(&format!("ip netns add s{n}"));
         }
         let mut times = Vec::new();
-        for n in 1..=COUNT {
+        for n in 1..=count {
             let start = Instant::now();
             plane.attach(spec(n, &["front"])).await.unwrap();
             times.push(start.elapsed());
@@ -134,13 +135,36 @@ fn fifteen_hundred_ports() {
         for n in [1, 700, 1499] {
             assert!(ping(&format!("s{n}"), spec(n + 1, &[]).address).success());
         }
-        let specs: Vec<_> = (1..=COUNT).map(|n| spec(n, &["front"])).collect();
+        let specs: Vec<_> = (1..=count).map(|n| spec(n, &["front"])).collect();
         let start = Instant::now();
         assert_eq!(plane.reconcile(&desired(&specs)).await.unwrap().changes, 0);
-        println!("reconcile of {COUNT}, nothing to do: {:?}", start.elapsed());
+        println!("reconcile of {count}, nothing to do: {:?}", start.elapsed());
         let start = Instant::now();
         plane.teardown().await.unwrap();
-        println!("teardown of {COUNT}: {:?}", start.elapsed());
+        println!("teardown of {count}: {:?}", start.elapsed());
         assert!(!run("ip -n s1500 link").contains("eth0"));
+    });
+}
+
+/// How soon a packet comes back after an attach.
+#[test]
+#[ignore = "a measurement"]
+fn first_ping() {
+    isolated("timing::first_ping", async || {
+        let plane = dataplane().await;
+        for n in 1..=20 {
+            run(&format!("ip netns add s{n}"));
+            plane.attach(spec(n, &["front"])).await.unwrap();
+            let to = if n % 2 == 0 {
+                "fe80::1%eth0".to_owned()
+            } else {
+                spec(1, &[]).address.to_string()
+            };
+            let out = run(&format!(
+                "ip netns exec s{n} ping -c 300 -i 0.01 -W 1 {to} | grep -m1 -o 'icmp_seq=[0-9]*'"
+            ));
+            println!("{n}: {}", out.trim());
+        }
+        println!("{}", run("ip -n causeway -s link show cw000000001014"));
     });
 }

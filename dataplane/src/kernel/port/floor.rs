@@ -127,21 +127,21 @@ impl Bare {
         )));
         let link_local = IpNet::from(Ipv6Net::new_assert(GATEWAY, 64));
         let name = format!("b{n}");
-        let end = |name, index, namespace| VethEnd {
+        let end = |name, namespace, up| VethEnd {
             name,
             mac: None,
             mtu: 1500,
-            index,
+            index: Some(index),
             namespace,
-            up: true,
-            alias: None,
+            up,
             group: None,
         };
-        let peer = end("eth0", Some(index), Some(target.as_fd().as_raw_fd()));
+        // The end that is made first cannot be up yet: it has no peer.
+        let peer = end("eth0", Some(target.as_fd().as_raw_fd()), false);
         let mut batch = Batch::default();
         batch.push(
             Verb::Create,
-            message::new_veth(&end(&name, Some(index), None), &peer),
+            message::new_veth(&end(&name, None, true), &peer),
             "",
             "",
         );
@@ -151,6 +151,7 @@ impl Bare {
         target.enter().unwrap();
         let mut batch = Batch::default();
         batch.push(Verb::Change, message::link_up(1), "", "");
+        batch.push(Verb::Change, message::link_up(index), "", "");
         batch.push(Verb::Create, message::address(index, address), "", "");
         let everywhere = IpNet::from(Ipv6Net::default());
         let gateway = Some(IpAddr::V6(GATEWAY));
