@@ -1,4 +1,5 @@
 //! What `explain` shows.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! Shorthand for tests.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,17 +1,15 @@
 //! The compiled form against the same meaning written as plainly as it can be.
 
-mod common;
-
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::common::{guardrail, name, policy};
 use causeway_policy::model::{Action, Destination, EgressRule, Mode};
 use causeway_policy::{
     CanonicalPath, Connect, Effective, Guardrail, Outcome, Policy, Protocol, Request, Reserved,
     explain,
 };
 use causeway_types::{DomainName, Labels, TenantName, classify};
-use common::{guardrail, name, policy};
 use ipnet::IpNet;
 use proptest::prelude::*;
 

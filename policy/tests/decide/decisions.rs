@@ -1,11 +1,9 @@
 //! What policies decide, each refusal beside a control that passes.
 
-mod common;
-
+use crate::common::{PUBLIC, connect, effective, name, reason, request, short};
 use causeway_policy::model::{PortRange, PortSet};
 use causeway_policy::{L4Ingress, Limits};
 use causeway_types::Reason;
-use common::{PUBLIC, connect, effective, name, reason, request, short};
 
 #[test]
 fn absent_and_empty_permit_nothing() {

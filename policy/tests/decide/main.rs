@@ -1,0 +1,10 @@
+//! What policies decide.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+mod decisions;
+mod reference;
