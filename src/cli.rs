@@ -198,8 +198,17 @@ mod tests {
         for wrong in [
             vec!["causeway"],
             vec!["causeway", "sandbox", "create"],
-            vec!["causeway", "sandbox", "show", "Not A Name", "--tenant", "acme"],
-            vec!["causeway", "secret", "set", "X", "--tenant", "acme", "--value", "v"],
+            vec![
+                "causeway",
+                "sandbox",
+                "show",
+                "Not A Name",
+                "--tenant",
+                "acme",
+            ],
+            vec![
+                "causeway", "secret", "set", "X", "--tenant", "acme", "--value", "v",
+            ],
         ] {
             let error = Cli::try_parse_from(wrong).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{error}");

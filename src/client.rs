@@ -63,9 +63,9 @@ impl ClientError {
             {
                 Some("the socket is the operator's: run this as root".to_owned())
             }
-            Self::Connect { .. } => Some(
-                "start it with `causeway up`, or name its socket with `--socket`".to_owned(),
-            ),
+            Self::Connect { .. } => {
+                Some("start it with `causeway up`, or name its socket with `--socket`".to_owned())
+            }
             Self::Refused { error, .. } => error.help.clone(),
             _ => None,
         }

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::{IpNet, Ipv6Net};
 use causeway_ipam::PrefixPool;
+use ipnet::{IpNet, Ipv6Net};
 use serde::Deserialize;
 
 /// Where the configuration is looked for when no file is named.
@@ -380,7 +380,10 @@ struct EgressSection {
 
 /// An address with a port, or without: then 53 is meant.
 #[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "an address such as 2001:db8::53 or [2001:db8::53]:5353")]
+#[serde(
+    untagged,
+    expecting = "an address such as 2001:db8::53 or [2001:db8::53]:5353"
+)]
 enum Resolver {
     WithPort(SocketAddr),
     Address(IpAddr),

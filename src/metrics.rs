@@ -14,11 +14,23 @@ pub(crate) fn render(measured: &Measurements) -> String {
 }
 
 fn node(page: &mut Page, measured: &Measurements) {
-    page.head("causeway_generation", "gauge", "Generation of the desired state.");
+    page.head(
+        "causeway_generation",
+        "gauge",
+        "Generation of the desired state.",
+    );
     page.value("causeway_generation", measured.generation);
-    page.head("causeway_uptime_seconds", "gauge", "Seconds since the agent started.");
+    page.head(
+        "causeway_uptime_seconds",
+        "gauge",
+        "Seconds since the agent started.",
+    );
     page.value("causeway_uptime_seconds", measured.uptime_seconds);
-    page.head("causeway_problems", "gauge", "Problems that `causeway status` shows.");
+    page.head(
+        "causeway_problems",
+        "gauge",
+        "Problems that `causeway status` shows.",
+    );
     page.value("causeway_problems", measured.problems);
     let counts = measured.counts;
     page.head("causeway_objects", "gauge", "What the node holds, by kind.");
@@ -47,19 +59,33 @@ fn traffic(page: &mut Page, measured: &Measurements) {
             .iter()
             .filter_map(|(uid, counters)| Some((measured.names.get(uid)?, counters)))
     };
-    page.head("causeway_sandbox_packets_total", "counter", "Packets, by sandbox and direction.");
+    page.head(
+        "causeway_sandbox_packets_total",
+        "counter",
+        "Packets, by sandbox and direction.",
+    );
     for (id, port) in named() {
         for (direction, count) in [("out", port.sent_packets), ("in", port.received_packets)] {
-            let labels: Labels<'_> =
-                &[("tenant", &id.tenant), ("sandbox", &id.name), ("direction", &direction)];
+            let labels: Labels<'_> = &[
+                ("tenant", &id.tenant),
+                ("sandbox", &id.name),
+                ("direction", &direction),
+            ];
             page.labelled("causeway_sandbox_packets_total", labels, count);
         }
     }
-    page.head("causeway_sandbox_bytes_total", "counter", "Bytes, by sandbox and direction.");
+    page.head(
+        "causeway_sandbox_bytes_total",
+        "counter",
+        "Bytes, by sandbox and direction.",
+    );
     for (id, port) in named() {
         for (direction, count) in [("out", port.sent_bytes), ("in", port.received_bytes)] {
-            let labels: Labels<'_> =
-                &[("tenant", &id.tenant), ("sandbox", &id.name), ("direction", &direction)];
+            let labels: Labels<'_> = &[
+                ("tenant", &id.tenant),
+                ("sandbox", &id.name),
+                ("direction", &direction),
+            ];
             page.labelled("causeway_sandbox_bytes_total", labels, count);
         }
     }
@@ -70,8 +96,11 @@ fn traffic(page: &mut Page, measured: &Measurements) {
     );
     for (id, port) in named() {
         for (reason, count) in &port.drops {
-            let labels: Labels<'_> =
-                &[("tenant", &id.tenant), ("sandbox", &id.name), ("reason", reason)];
+            let labels: Labels<'_> = &[
+                ("tenant", &id.tenant),
+                ("sandbox", &id.name),
+                ("reason", reason),
+            ];
             page.labelled("causeway_sandbox_drops_total", labels, count);
         }
     }
@@ -87,9 +116,17 @@ fn traffic(page: &mut Page, measured: &Measurements) {
 
 fn egress(page: &mut Page, measured: &Measurements) {
     let up = u8::from(measured.proxy.state == "running");
-    page.head("causeway_proxy_up", "gauge", "Whether the egress proxy is running.");
+    page.head(
+        "causeway_proxy_up",
+        "gauge",
+        "Whether the egress proxy is running.",
+    );
     page.value("causeway_proxy_up", up);
-    page.head("causeway_proxy_starts_total", "counter", "Starts of the egress proxy by this agent.");
+    page.head(
+        "causeway_proxy_starts_total",
+        "counter",
+        "Starts of the egress proxy by this agent.",
+    );
     page.value("causeway_proxy_starts_total", measured.proxy.starts);
     page.head(
         "causeway_egress_decisions_total",
@@ -104,25 +141,88 @@ fn egress(page: &mut Page, measured: &Measurements) {
         return;
     };
     for (name, kind, help, value) in [
-        ("generation", "gauge", "Generation that the proxy has in effect.", stats.generation.0),
-        ("connections", "gauge", "Connections open.", stats.connections_live),
-        ("connections_total", "counter", "Connections.", stats.connections_total),
-        ("requests_total", "counter", "HTTP requests forwarded.", stats.requests_total),
-        ("dns_queries_total", "counter", "Name queries.", stats.dns_queries_total),
-        ("bytes_out_total", "counter", "Bytes from sandboxes.", stats.bytes_out_total),
-        ("bytes_in_total", "counter", "Bytes to sandboxes.", stats.bytes_in_total),
-        ("injections_total", "counter", "Secrets added.", stats.injections_total),
-        ("revoked_total", "counter", "Live flows cut.", stats.revoked_total),
-        ("audit_dropped_total", "counter", "Audit records lost.", stats.audit_dropped_total),
-        ("events_dropped_total", "counter", "Events not sent.", stats.events_dropped_total),
+        (
+            "generation",
+            "gauge",
+            "Generation that the proxy has in effect.",
+            stats.generation.0,
+        ),
+        (
+            "connections",
+            "gauge",
+            "Connections open.",
+            stats.connections_live,
+        ),
+        (
+            "connections_total",
+            "counter",
+            "Connections.",
+            stats.connections_total,
+        ),
+        (
+            "requests_total",
+            "counter",
+            "HTTP requests forwarded.",
+            stats.requests_total,
+        ),
+        (
+            "dns_queries_total",
+            "counter",
+            "Name queries.",
+            stats.dns_queries_total,
+        ),
+        (
+            "bytes_out_total",
+            "counter",
+            "Bytes from sandboxes.",
+            stats.bytes_out_total,
+        ),
+        (
+            "bytes_in_total",
+            "counter",
+            "Bytes to sandboxes.",
+            stats.bytes_in_total,
+        ),
+        (
+            "injections_total",
+            "counter",
+            "Secrets added.",
+            stats.injections_total,
+        ),
+        (
+            "revoked_total",
+            "counter",
+            "Live flows cut.",
+            stats.revoked_total,
+        ),
+        (
+            "audit_dropped_total",
+            "counter",
+            "Audit records lost.",
+            stats.audit_dropped_total,
+        ),
+        (
+            "events_dropped_total",
+            "counter",
+            "Events not sent.",
+            stats.events_dropped_total,
+        ),
     ] {
         let name = format!("causeway_egress_{name}");
         page.head(&name, kind, help);
         page.value(&name, value);
     }
-    page.head("causeway_egress_refused_total", "counter", "Refusals of the proxy, by reason.");
+    page.head(
+        "causeway_egress_refused_total",
+        "counter",
+        "Refusals of the proxy, by reason.",
+    );
     for (reason, count) in &stats.refused_total {
-        page.labelled("causeway_egress_refused_total", &[("reason", reason)], count);
+        page.labelled(
+            "causeway_egress_refused_total",
+            &[("reason", reason)],
+            count,
+        );
     }
 }
 
@@ -152,6 +252,6 @@ impl Page {
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         // Writing to a string does not fail.
-        drop(writeln!(self.text, "{line}"));
+        let _ = writeln!(self.text, "{line}");
     }
 }

@@ -334,7 +334,10 @@ mod tests {
         let other = Vault::open(&dir.path().join("other"), true).unwrap();
         let sealed = vault.seal("secret:acme/A", b"hunter2").unwrap();
         assert!(!sealed.windows(7).any(|window| window == b"hunter2"));
-        assert_eq!(&**vault.unseal("secret:acme/A", &sealed).unwrap(), b"hunter2");
+        assert_eq!(
+            &**vault.unseal("secret:acme/A", &sealed).unwrap(),
+            b"hunter2"
+        );
         assert!(vault.unseal("secret:acme/B", &sealed).is_err());
         assert!(other.unseal("secret:acme/A", &sealed).is_err());
         let mut flipped = sealed.clone();

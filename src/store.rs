@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use redb::{Database, ReadableTable, TableDefinition};
+use redb::{Database, TableDefinition};
 
 mod record;
 mod writer;

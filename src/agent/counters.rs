@@ -68,12 +68,13 @@ impl Agent {
             *leases.entry(lease.state).or_default() += 1;
         }
         let status = self.status();
+        let names = self.state().uids.clone();
         Ok(Measurements {
             generation: status.generation,
             counts: status.counts,
             leases,
             dataplane,
-            names: self.state().uids.clone(),
+            names,
             egress,
             proxy: status.proxy,
             decisions: self

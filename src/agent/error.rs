@@ -187,12 +187,14 @@ impl Error {
     pub fn help(&self) -> Option<String> {
         let help = match self {
             Self::NotFound { kind, .. } => return not_found_help(kind).map(str::to_owned),
-            Self::Exists { kind: "sandbox", .. } => {
-                "nothing was changed; delete it first, or choose another name"
-            }
+            Self::Exists {
+                kind: "sandbox", ..
+            } => "nothing was changed; delete it first, or choose another name",
             Self::Exists { .. } => "nothing was changed",
             Self::NetworkInUse { .. } => "let its members leave first: `causeway network leave`",
-            Self::Wiring(WiringError::Relative { .. }) => "write the path from the root: /run/netns/…",
+            Self::Wiring(WiringError::Relative { .. }) => {
+                "write the path from the root: /run/netns/…"
+            }
             Self::Wiring(_) => "correct it and try again",
             Self::Question { .. } => "correct it and ask again",
             Self::PrefixLength { .. } => "ask for 64 to 127",

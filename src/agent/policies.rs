@@ -120,10 +120,8 @@ impl Agent {
             proxy.send(generation, messages);
             (specs(&mut state, &touched), touched.len())
         };
-        let (updated, settled) = tokio::join!(
-            self.dataplane.update(specs),
-            self.proxy.settled(generation)
-        );
+        let (updated, settled) =
+            tokio::join!(self.dataplane.update(specs), self.proxy.settled(generation));
         settled?;
         self.in_effect(generation, updated)?;
         self.events.change(generation, what, names.join(", "));
@@ -228,10 +226,7 @@ fn check_change(
 
 /// The sandboxes that any of these documents selects, as they are in `changed` or, for those
 /// that go, as they are in effect.
-fn selected(
-    state: &State,
-    changed: &BTreeMap<PolicyRef, Option<Applied>>,
-) -> BTreeSet<SandboxId> {
+fn selected(state: &State, changed: &BTreeMap<PolicyRef, Option<Applied>>) -> BTreeSet<SandboxId> {
     let documents: Vec<&AppliedDocument> = changed
         .iter()
         .flat_map(|(reference, applied)| {

@@ -24,17 +24,17 @@ const STATS_DEADLINE: Duration = Duration::from_secs(2);
 
 /// How the proxy is started.
 #[derive(Debug, Clone)]
-pub struct ProxyConfig {
+pub(super) struct ProxyConfig {
     /// Where it listens for the agent.
-    pub control_socket: PathBuf,
+    pub(super) control_socket: PathBuf,
     /// The router's namespace.
-    pub namespace: PathBuf,
+    pub(super) namespace: PathBuf,
     /// Where it writes its audit log.
-    pub audit_path: PathBuf,
+    pub(super) audit_path: PathBuf,
     /// Where its own log goes.
-    pub log_path: PathBuf,
+    pub(super) log_path: PathBuf,
     /// The build that agent and proxy share.
-    pub build: String,
+    pub(super) build: String,
 }
 
 /// A change for the proxy, which takes effect as a whole.

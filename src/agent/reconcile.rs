@@ -48,7 +48,10 @@ impl Agent {
         let done = self.reconcile_once().await?;
         self.events.node(
             "reconciled",
-            format!("{} changes, {} leases freed", done.changes, done.leases_freed),
+            format!(
+                "{} changes, {} leases freed",
+                done.changes, done.leases_freed
+            ),
         );
         Ok(done)
     }

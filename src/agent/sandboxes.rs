@@ -1,10 +1,10 @@
 //! A sandbox's life: created, joined to networks, cut off, let in again, deleted.
 
+use causeway_dataplane::{Attachment, BackendError};
 use causeway_egress::control::{SandboxInfo, ToProxy};
 use causeway_ipam::{Owner, Request, UnixMillis};
 use causeway_types::{
-    GATEWAY, MacAddress, NetworkId, NetworkName, RESOLVER, SandboxId, SandboxUid,
-    TenantName,
+    GATEWAY, MacAddress, NetworkId, NetworkName, RESOLVER, SandboxId, SandboxUid, TenantName,
 };
 
 use super::state::State;
@@ -16,7 +16,8 @@ impl Agent {
     /// Creates a sandbox and wires it. When this returns, it can use its address.
     pub async fn create_sandbox(&self, request: SandboxCreate) -> Result<Sandbox, Error> {
         let attachment = convert::record(request.attach.clone());
-        convert::attachment(&attachment)?;
+        let id = SandboxId::new(request.tenant.clone(), request.name.clone());
+        check_namespace(&id, &convert::attachment(&attachment)?)?;
         let mtu = request.mtu.unwrap_or(self.config.mtu);
         convert::mtu(mtu)?;
         if let Some(length) = request.prefix_length
@@ -24,7 +25,6 @@ impl Agent {
         {
             return Err(Error::PrefixLength { length });
         }
-        let id = SandboxId::new(request.tenant.clone(), request.name.clone());
         let _shared = self.changes.read().await;
         let proxy = self.proxy.reserve().await?;
         let disk = self.store.reserve().await?;
@@ -384,6 +384,24 @@ fn check_new(state: &State, id: &SandboxId, request: &SandboxCreate) -> Result<(
     Ok(())
 }
 
+/// The commonest mistake is found before an address is leased for it: that one would have to
+/// rest. The backend looks again, and at more.
+fn check_namespace(id: &SandboxId, attachment: &Attachment) -> Result<(), Error> {
+    let Attachment::Netns { path, .. } = attachment else {
+        return Ok(());
+    };
+    let missing = || BackendError::NamespaceMissing { path: path.clone() };
+    let refused = |error: BackendError| Error::Attach {
+        sandbox: id.clone(),
+        source: Box::new(error),
+    };
+    match nix::sys::statfs::statfs(path) {
+        Ok(found) if found.filesystem_type() == nix::sys::statfs::NSFS_MAGIC => Ok(()),
+        Ok(_) => Err(refused(BackendError::NotANamespace { path: path.clone() })),
+        Err(_absent) => Err(refused(missing())),
+    }
+}
+
 fn check_network(state: &State, tenant: &TenantName, name: &NetworkName) -> Result<(), Error> {
     let network = NetworkId::new(tenant.clone(), name.clone());
     if state.networks.contains_key(&network) {
@@ -404,7 +422,11 @@ pub(super) fn not_found(id: &SandboxId) -> Error {
 }
 
 /// Gives the sandbox's lease back, in memory; what is returned makes it durable.
-fn release(state: &mut State, record: &SandboxRecord, now: UnixMillis) -> Vec<causeway_ipam::Change> {
+fn release(
+    state: &mut State,
+    record: &SandboxRecord,
+    now: UnixMillis,
+) -> Vec<causeway_ipam::Change> {
     let Ok(owner) = Owner::new(&record.uid.to_string()) else {
         return Vec::new();
     };

@@ -76,9 +76,11 @@ impl Agent {
         let Some(walk) = causeway_dataplane::trace(&desired, record.uid, &packet) else {
             return Err(super::sandboxes::not_found(&id));
         };
-        steps.extend(walk.steps.into_iter().map(|found| {
-            step("dataplane", found.check, found.passed, found.finding)
-        }));
+        steps.extend(
+            walk.steps
+                .into_iter()
+                .map(|found| step("dataplane", found.check, found.passed, found.finding)),
+        );
         let reason = match walk.verdict {
             Verdict::Dropped { reason } => Some(reason),
             Verdict::Proxy => {
@@ -210,7 +212,10 @@ fn private_name(
         });
     let detail = match &found {
         Some(id) => format!("`{name}` is {id}"),
-        None => format!("`{name}` is no member of a network that {} is in", record.id),
+        None => format!(
+            "`{name}` is no member of a network that {} is in",
+            record.id
+        ),
     };
     steps.push(step("resolver", "private name", found.is_some(), detail));
     found.map(Target::Sandbox).ok_or(Reason::NameDenied)

@@ -55,7 +55,11 @@ pub(super) async fn delete(
     Names((tenant, name)): Names<(TenantName, NetworkName)>,
 ) -> Result<StatusCode, ApiError> {
     let id = NetworkId::new(tenant, name);
-    to_the_end(agent, |agent| async move { agent.delete_network(&id).await }).await?;
+    to_the_end(
+        agent,
+        |agent| async move { agent.delete_network(&id).await },
+    )
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -121,7 +121,10 @@ fn text(body: &[u8]) -> Result<&str, ApiError> {
         ApiError::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "policy_invalid",
-            format!("the policy file is not UTF-8 text, from byte {} on", error.valid_up_to()),
+            format!(
+                "the policy file is not UTF-8 text, from byte {} on",
+                error.valid_up_to()
+            ),
         )
         .help("nothing was applied; save it as UTF-8")
     })

@@ -66,7 +66,11 @@ pub(super) async fn delete(
     Names((tenant, name)): Names<(TenantName, SandboxName)>,
 ) -> Result<StatusCode, ApiError> {
     let id = SandboxId::new(tenant, name);
-    to_the_end(agent, |agent| async move { agent.delete_sandbox(&id).await }).await?;
+    to_the_end(
+        agent,
+        |agent| async move { agent.delete_sandbox(&id).await },
+    )
+    .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use causeway_dataplane::Backend as _;
 use causeway_egress::ProxyArgs;
 use causeway_types::RESOLVER;
 use tokio::signal::unix::{SignalKind, signal};

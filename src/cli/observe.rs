@@ -216,7 +216,11 @@ impl Leases {
                             ]
                         })
                         .collect();
-                    table(&["ADDRESS", "STATE", "SANDBOX", "PREFIX"], &rows, "no leases")
+                    table(
+                        &["ADDRESS", "STATE", "SANDBOX", "PREFIX"],
+                        &rows,
+                        "no leases",
+                    )
                 })
             }
             Self::Usage => {
@@ -245,7 +249,11 @@ pub(crate) async fn reconcile(context: &Context) -> Result<(), CliError> {
             "{} changes, {} leases given back",
             done.changes, done.leases_freed
         )];
-        lines.extend(done.problems.iter().map(|problem| format!("problem: {problem}")));
+        lines.extend(
+            done.problems
+                .iter()
+                .map(|problem| format!("problem: {problem}")),
+        );
         lines.join("\n")
     })
 }

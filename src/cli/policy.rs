@@ -210,7 +210,12 @@ impl List {
 
 fn row(policy: &PolicyInfo) -> Vec<String> {
     const SHOWN: usize = 4;
-    let mut selects = policy.selects.iter().take(SHOWN).cloned().collect::<Vec<_>>();
+    let mut selects = policy
+        .selects
+        .iter()
+        .take(SHOWN)
+        .cloned()
+        .collect::<Vec<_>>();
     match policy.selects.len() {
         0 => selects.push("nothing".to_owned()),
         count if count > SHOWN => selects.push(format!("and {} more", count - SHOWN)),
@@ -250,7 +255,10 @@ impl Explain {
             method: self.method,
             path: self.path,
         };
-        let answer: Value = context.client.post("/v1/policies/explain", &request).await?;
+        let answer: Value = context
+            .client
+            .post("/v1/policies/explain", &request)
+            .await?;
         context.output.show(&answer, explanation)
     }
 }
@@ -275,20 +283,20 @@ fn explanation(answer: &Value) -> String {
     for key in ["rule", "reason"] {
         if let Some(value) = answer[key].as_str() {
             // Writing to a string does not fail.
-            drop(write!(text, "  {key} {value}"));
+            let _ = write!(text, "  {key} {value}");
         }
     }
     for document in answer["documents"].as_array().into_iter().flatten() {
         let name = document["document"].as_str().unwrap_or_default();
-        drop(write!(text, "\n{name}"));
+        let _ = write!(text, "\n{name}");
         if let Some(why) = document["not_selected"].as_str() {
-            drop(write!(text, ": does not apply, {why}"));
+            let _ = write!(text, ": does not apply, {why}");
         }
         for rule in document["rules"].as_array().into_iter().flatten() {
             let mark = if rule["matches"] == true { "✓" } else { "·" };
             let name = rule["rule"].as_str().unwrap_or_default();
             let why = rule["why"].as_str().unwrap_or_default();
-            drop(write!(text, "\n  {mark} {name}: {why}"));
+            let _ = write!(text, "\n  {mark} {name}: {why}");
         }
     }
     text

@@ -335,7 +335,10 @@ mod tests {
                 interface: "net1".into()
             }
         );
-        assert_eq!(parse("tap:vm0").unwrap(), Attach::Tap { name: "vm0".into() });
+        assert_eq!(
+            parse("tap:vm0").unwrap(),
+            Attach::Tap { name: "vm0".into() }
+        );
         for bad in ["", "netns", "netns:", "bridge:br0", "/run/netns/web"] {
             assert!(parse(bad).is_err(), "{bad}");
         }

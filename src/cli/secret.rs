@@ -56,7 +56,12 @@ impl Command {
                 let body = Bytes::from_owner(Owned(value));
                 context
                     .client
-                    .upload(Method::PUT, &target.path(), "application/octet-stream", body)
+                    .upload(
+                        Method::PUT,
+                        &target.path(),
+                        "application/octet-stream",
+                        body,
+                    )
                     .await?;
                 context
                     .output

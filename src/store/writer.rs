@@ -9,9 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 
-use super::record::{
-    LoadError, NetworkRecord, PolicyRecord, SandboxRecord, SealedRecord,
-};
+use super::record::{LoadError, NetworkRecord, PolicyRecord, SandboxRecord, SealedRecord};
 use super::{META, NETWORKS, POLICIES, SANDBOXES, SECRETS};
 
 /// Callers beyond this wait before they queue.
@@ -304,8 +302,7 @@ fn encode<T: Serialize>(
     key: &str,
     record: &T,
 ) -> Result<(), WriteError> {
-    let bytes =
-        serde_json::to_vec(record).map_err(|error| WriteError::Encode(Arc::new(error)))?;
+    let bytes = serde_json::to_vec(record).map_err(|error| WriteError::Encode(Arc::new(error)))?;
     put(transaction, table, key, &bytes)
 }
 

@@ -79,6 +79,10 @@ pub(super) struct ProxyProcess {
 
 impl ProxyProcess {
     /// Watches the process `pid`.
+    #[expect(
+        unsafe_code,
+        reason = "the runtime cannot see for itself that a descriptor stays what it is"
+    )]
     pub(super) fn watch(pid: u32) -> Result<Self, ProcessError> {
         let failed = |source| ProcessError::Watch { pid, source };
         let number = i32::try_from(pid)
@@ -87,18 +91,18 @@ impl ProxyProcess {
             .ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))?;
         let handle = rustix::process::pidfd_open(number, PidfdFlags::empty())
             .map_err(|error| failed(error.into()))?;
-        let handle = AsyncFd::with_interest(handle, tokio::io::Interest::READABLE)
-            .map_err(failed)?;
+        // SAFETY: an `OwnedFd` that lives inside the `AsyncFd` stays open, and the same, until
+        // the latter is dropped and has taken it out of the runtime.
+        let handle =
+            unsafe { AsyncFd::register_with_interest(handle, tokio::io::Interest::READABLE) }
+                .map_err(|error| failed(error.into()))?;
         Ok(Self { pid, handle })
     }
 
     /// Ends it at once. It holds nothing that must be saved.
     pub(super) fn kill(&self) {
         // It fails only when the process is gone already.
-        drop(rustix::process::pidfd_send_signal(
-            self.handle.get_ref(),
-            Signal::KILL,
-        ));
+        let _ = rustix::process::pidfd_send_signal(self.handle.get_ref(), Signal::KILL);
     }
 
     /// Waits until it has ended.
@@ -193,9 +197,7 @@ pub(super) async fn end(socket: &Path) -> Result<bool, ProcessError> {
     match ProxyProcess::watch(pid) {
         Ok(process) => process.end().await.map(|()| true),
         // It went on its own.
-        Err(ProcessError::Watch { source, .. })
-            if source.raw_os_error() == Some(libc::ESRCH) =>
-        {
+        Err(ProcessError::Watch { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {
             Ok(false)
         }
         Err(error) => Err(error),
