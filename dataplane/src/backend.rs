@@ -90,7 +90,10 @@ impl PortState {
     /// What the port of `spec` looks like when it is whole.
     pub fn desired(spec: &SandboxSpec) -> Self {
         let mac = spec.mac();
-        let mut routes = BTreeMap::from([(Ipv6Net::from(spec.address), None)]);
+        let mut routes = BTreeMap::from([
+            (Ipv6Net::from(spec.address), None),
+            (Ipv6Net::from(spec.link_local()), None),
+        ]);
         if let Some(prefix) = spec.prefix {
             routes.insert(prefix, Some(spec.link_local()));
         }

@@ -1,6 +1,6 @@
 //! One sandbox's port: a veth pair and what is needed on both of its ends.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -196,7 +196,9 @@ fn router_side(spec: &SandboxSpec, index: u32) -> Batch {
     let name = InterfaceName::of_port(spec.uid);
     let name = name.as_str();
     let mut batch = Batch::default();
-    let gateway = IpNet::from(Ipv6Net::new_assert(GATEWAY, 64));
+    // Of 128 bits: a route to fe80::/64 on each port would make one list of all ports, which
+    // the kernel walks whenever a port comes.
+    let gateway = IpNet::from(Ipv6Net::from(GATEWAY));
     let address = message::address(index, gateway);
     batch.push(Verb::Create, address, "put the gateway's address on", name);
     for neighbour in [spec.address, spec.link_local()] {
@@ -244,9 +246,10 @@ fn sandbox_routes(spec: &SandboxSpec, index: u32) -> Batch {
         let route = message::route(index, prefix.into(), Some(spec.link_local().into()));
         batch.push(Verb::Create, route, "route the prefix to", name.as_str());
     }
-    let own: Ipv6Addr = spec.address;
-    let route = message::route(index, Ipv6Net::from(own).into(), None);
-    batch.push(Verb::Create, route, "route the address to", name.as_str());
+    for address in [spec.link_local(), spec.address] {
+        let route = message::route(index, Ipv6Net::from(address).into(), None);
+        batch.push(Verb::Create, route, "route the address to", name.as_str());
+    }
     batch
 }
 

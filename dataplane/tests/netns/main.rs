@@ -273,7 +273,7 @@ fn a_port_that_was_not_finished_is_made_anew() {
         // What a process leaves that dies after each of an attach's steps.
         let leftovers = [
             "ip -n causeway link add cw000000001001 type veth peer name eth0 netns s1",
-            "ip -n causeway -6 addr add fe80::1/64 dev cw000000001001 nodad",
+            "ip -n causeway -6 addr add fe80::1/128 dev cw000000001001 nodad",
             "ip -n causeway link set cw000000001001 up",
             "ip -n s1 link set eth0 up",
         ];

@@ -13,6 +13,7 @@ use ipnet::{IpNet, Ipv6Net};
 use super::super::message::{self, VethEnd};
 use super::super::namespace::Namespace;
 use super::super::route::{Batch, RouteSocket, Verb};
+use crate::backend::Backend;
 use crate::desired::{Attachment, InterfaceName, Mtu, SandboxSpec};
 use crate::facade::Dataplane;
 use crate::kernel::{KernelBackend, KernelConfig};
@@ -44,21 +45,27 @@ fn attach_beside_bare_netlink() {
             operator_prefixes: vec!["2001:db8:1::/48".parse().unwrap()],
             ..KernelConfig::default()
         };
-        let plane = Dataplane::open(Arc::new(KernelBackend::new(config)))
+        let backend = Arc::new(KernelBackend::new(config));
+        let plane = Dataplane::open(Arc::<KernelBackend>::clone(&backend))
             .await
             .unwrap();
         for n in 0..COUNT {
             run(&format!("ip netns add s{n}; ip netns add f{n}"));
         }
-        let (mut attach, mut floor) = (Vec::new(), Vec::new());
+        let (mut attach, mut links, mut floor) = (Vec::new(), Vec::new(), Vec::new());
         let mut bare = Bare::new();
         for n in 0..COUNT {
             let start = Instant::now();
             plane.attach(spec(n)).await.unwrap();
             attach.push(start.elapsed());
             floor.push(bare.attach(n));
+            plane.detach(spec(n).uid).await.unwrap();
+            let start = Instant::now();
+            backend.attach(&spec(n)).await.unwrap();
+            links.push(start.elapsed());
         }
         println!("attach {:?}", quantiles(attach));
+        println!("links  {:?}", quantiles(links));
         println!("floor  {:?}", quantiles(floor));
         for n in 0..COUNT {
             plane.detach(spec(n).uid).await.unwrap();
