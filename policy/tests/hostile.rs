@@ -52,6 +52,24 @@ fn size_is_bounded() {
 }
 
 #[test]
+fn the_largest_list_of_names_is_taken() {
+    let names: Vec<_> = (0..bounds::NAMES)
+        .map(|n| format!("h{n}.example.com"))
+        .collect();
+    let file = |names: &[String]| {
+        format!(
+            "{{apiVersion: causeway/v1, kind: Policy, metadata: {{name: p, tenant: t}}, \
+             spec: {{selector: {{}}, egress: [{{to: [{}]}}]}}}}",
+            names.join(", ")
+        )
+    };
+    assert_eq!(parse("largest", &file(&names)).unwrap().len(), 1);
+    let mut more = names;
+    more.push("one-more.example.com".to_owned());
+    refused(&file(&more), "100001 entries");
+}
+
+#[test]
 fn nothing_is_not_a_policy() {
     for text in [
         "",
