@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_dataplane::{
     Attachment, EgressRule, Firewall, Ingress, IngressPeer, IngressRule, InterfaceName, Mtu,
-    PortRange, Ports, Protocol,
+    PortCounters, PortRange, Ports, Protocol,
 };
 use causeway_policy::model;
 use causeway_policy::{L4Egress, L4Ingress, L4Rules};
 use causeway_types::NetworkName;
 use ipnet::Ipv6Net;
 
-use crate::api::model::Attach;
+use crate::api::model::{Attach, SandboxCounters};
 use crate::store::AttachmentRecord;
 
 /// Why a wiring was refused.
@@ -81,6 +81,19 @@ pub(super) fn attach(record: &AttachmentRecord) -> Attach {
     }
 }
 
+pub(super) fn counters(counted: PortCounters) -> SandboxCounters {
+    let drops = counted.drops.into_iter();
+    SandboxCounters {
+        sent_packets: counted.sent_packets,
+        sent_bytes: counted.sent_bytes,
+        received_packets: counted.received_packets,
+        received_bytes: counted.received_bytes,
+        drops: drops
+            .map(|(reason, count)| (reason.name().to_owned(), count))
+            .collect(),
+    }
+}
+
 /// The dataplane's part of a sandbox's policies. A rule for any shared network becomes one for
 /// each network that the sandbox is in.
 pub(super) fn firewall(rules: &L4Rules, networks: &BTreeSet<NetworkName>) -> Firewall {
@@ -144,12 +157,14 @@ fn egress(entries: &[L4Egress]) -> Vec<EgressRule> {
 fn ports(set: &model::PortSet) -> Ports {
     match set {
         model::PortSet::Every => Ports::All,
-        model::PortSet::Ranges(ranges) => Ports::Only(ranges.iter().filter_map(range).collect()),
+        model::PortSet::Ranges(ranges) => {
+            Ports::Only(ranges.iter().copied().filter_map(range).collect())
+        }
     }
 }
 
 /// A range of a policy is never reversed, so none is lost.
-fn range(range: &model::PortRange) -> Option<PortRange> {
+fn range(range: model::PortRange) -> Option<PortRange> {
     let protocol = match range.protocol() {
         model::Protocol::Tcp => Protocol::Tcp,
         model::Protocol::Udp => Protocol::Udp,

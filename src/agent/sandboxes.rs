@@ -312,6 +312,18 @@ impl Agent {
         Ok(self.view(&state, &entry.record))
     }
 
+    /// One sandbox, with what the dataplane counted for it.
+    pub async fn sandbox_counted(&self, id: &SandboxId) -> Result<Sandbox, Error> {
+        let mut sandbox = self.sandbox(id)?;
+        let counted = self.dataplane.counters().await;
+        let mut counted = counted.map_err(|error| Error::Dataplane(Box::new(error)))?;
+        sandbox.counters = counted
+            .sandboxes
+            .remove(&sandbox.uid)
+            .map(convert::counters);
+        Ok(sandbox)
+    }
+
     pub(super) fn record(&self, id: &SandboxId) -> Result<SandboxRecord, Error> {
         let state = self.state();
         let entry = state.sandboxes.get(id).ok_or_else(|| not_found(id))?;
@@ -367,6 +379,7 @@ impl Agent {
             },
             created: record.created_unix,
             generation: record.generation,
+            counters: None,
         }
     }
 }

@@ -120,10 +120,14 @@ impl StartError {
     }
 }
 
+/// Makes the backend, once the prefixes and the uplink are known.
+pub type MakeBackend =
+    Box<dyn FnOnce(Vec<Ipv6Net>, &Uplink) -> Result<Arc<dyn Backend>, StartError>>;
+
 /// What an agent is put together from, beside its configuration.
 pub struct Parts {
     /// Makes the backend, once the prefixes and the uplink are known.
-    pub backend: Box<dyn FnOnce(Vec<Ipv6Net>, &Uplink) -> Result<Arc<dyn Backend>, StartError>>,
+    pub backend: MakeBackend,
     /// Whether an egress proxy is run; without one all egress is denied.
     pub proxy: bool,
     /// The locks that keep other agents out.

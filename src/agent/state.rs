@@ -177,7 +177,7 @@ impl State {
             return Arc::clone(known);
         }
         let effective = Effective::compile(&policies, &self.guardrails(), &self.reserved);
-        let firewall = Arc::new(convert::firewall(&effective.firewall(), &record.networks));
+        let firewall = Arc::new(convert::firewall(effective.firewall(), &record.networks));
         // Keys of sandboxes that are gone would pile up otherwise.
         if self.firewalls.len() > 2 * self.sandboxes.len() + 64 {
             self.firewalls.clear();

@@ -133,6 +133,25 @@ pub struct Sandbox {
     /// The generation of its last change.
     #[schema(value_type = u64)]
     pub generation: Generation,
+    /// What the dataplane counted; only where one sandbox is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counters: Option<SandboxCounters>,
+}
+
+/// A sandbox's traffic, as it sees it itself, and what was dropped of what it sent. The counts
+/// begin when its port is made.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+pub struct SandboxCounters {
+    /// Packets that it sent.
+    pub sent_packets: u64,
+    /// Bytes that it sent.
+    pub sent_bytes: u64,
+    /// Packets that it was sent.
+    pub received_packets: u64,
+    /// Bytes that it was sent.
+    pub received_bytes: u64,
+    /// Packets dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
 }
 
 /// How far a sandbox's attach or detach has come.

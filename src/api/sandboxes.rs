@@ -52,7 +52,8 @@ pub(super) async fn show(
     State(agent): State<Arc<Agent>>,
     Names((tenant, name)): Names<(TenantName, SandboxName)>,
 ) -> Result<Json<Sandbox>, ApiError> {
-    Ok(Json(agent.sandbox(&SandboxId::new(tenant, name))?))
+    let id = SandboxId::new(tenant, name);
+    Ok(Json(agent.sandbox_counted(&id).await?))
 }
 
 /// Delete a sandbox. Its address rests for the time of the lease quarantine.

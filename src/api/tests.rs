@@ -263,7 +263,7 @@ async fn a_sandbox_lives_from_create_to_delete() {
     assert_eq!((status, code(&body)), (StatusCode::NOT_FOUND, "not_found"));
     assert!(bench.backend.state().ports.is_empty());
     assert!(
-        bench.backend.state().elements.iter().count() == 0
+        bench.backend.state().elements.is_empty()
             || bench.get("/v1/leases").await[0]["state"] == "quarantined"
     );
 }

@@ -87,7 +87,11 @@ impl Command {
 }
 
 fn row(network: &Network) -> Vec<String> {
-    let members: Vec<&str> = network.members.iter().map(|name| name.as_str()).collect();
+    let members: Vec<&str> = network
+        .members
+        .iter()
+        .map(causeway_types::SandboxName::as_str)
+        .collect();
     vec![
         format!("{}/{}", network.tenant, network.name),
         if members.is_empty() {
@@ -104,7 +108,7 @@ async fn set_member(context: &Context, member: Member, method: Method) -> Result
     let path = format!("/v1/tenants/{tenant}/networks/{network}/members/{sandbox}");
     let sandbox: Sandbox = context.client.call(method, &path).await?;
     context.output.show(&sandbox, |sandbox| {
-        let networks: Vec<&str> = sandbox.networks.iter().map(|name| name.as_str()).collect();
+        let networks: Vec<&str> = sandbox.networks.iter().map(NetworkName::as_str).collect();
         let of = if networks.is_empty() {
             "no network".to_owned()
         } else {

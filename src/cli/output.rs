@@ -48,6 +48,10 @@ impl Output {
     }
 
     /// Prints text as it is. A reader who has seen enough, such as `head`, is no failure.
+    #[expect(
+        clippy::unused_self,
+        reason = "results are printed through the value that knows their form"
+    )]
     pub(crate) fn line(self, text: &str) -> Result<(), CliError> {
         let text = text.trim_end_matches('\n');
         let mut out = std::io::stdout().lock();

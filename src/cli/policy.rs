@@ -67,7 +67,7 @@ pub(crate) struct Delete {
 pub(crate) struct Explain {
     /// The sandbox, as NAME with `--tenant`, or as TENANT/NAME.
     sandbox: SandboxArgument,
-    /// A host name or address, with or without a port: api.github.com:443, [2001:db8::1]:53.
+    /// A host name or address, with or without a port: `api.github.com:443`, `[2001:db8::1]:53`.
     destination: String,
     /// The sandbox's owner.
     #[arg(long, value_name = "TENANT", env = "CAUSEWAY_TENANT")]
@@ -86,7 +86,7 @@ pub(crate) struct Explain {
 impl Command {
     pub(crate) async fn run(self, context: &Context) -> Result<(), CliError> {
         match self {
-            Self::Check(file) => file.run(&context.output),
+            Self::Check(file) => file.run(context.output),
             Self::Apply(file) => file.apply(context).await,
             Self::List(list) => list.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
@@ -97,7 +97,7 @@ impl Command {
 
 impl File {
     /// Checks the file here: a tenant needs no agent for it.
-    pub(crate) fn run(&self, output: &Output) -> Result<(), CliError> {
+    pub(crate) fn run(&self, output: Output) -> Result<(), CliError> {
         let text = read(&self.file)?;
         let report = causeway_policy::check(&self.name(), &text);
         if report.problems.has_errors() {

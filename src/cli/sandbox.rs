@@ -311,6 +311,18 @@ fn describe(sandbox: &Sandbox) -> String {
     for (secret, placeholder) in &sandbox.placeholders {
         text.push(format!("{:<12} {secret}={placeholder}", "placeholder"));
     }
+    if let Some(counters) = &sandbox.counters {
+        let (packets, bytes) = (counters.sent_packets, counters.sent_bytes);
+        text.push(format!("{:<12} {packets} packets, {bytes} bytes", "sent"));
+        let (packets, bytes) = (counters.received_packets, counters.received_bytes);
+        text.push(format!(
+            "{:<12} {packets} packets, {bytes} bytes",
+            "received"
+        ));
+        for (reason, count) in &counters.drops {
+            text.push(format!("{:<12} {count} for {reason}", "dropped"));
+        }
+    }
     text.join("\n")
 }
 

@@ -27,7 +27,7 @@ pub(crate) enum Command {
 /// A secret.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// Its name, such as GITHUB_TOKEN.
+    /// Its name, such as `GITHUB_TOKEN`.
     name: SecretName,
     /// Its owner.
     #[arg(long, value_name = "TENANT", env = "CAUSEWAY_TENANT")]

@@ -159,7 +159,7 @@ impl Stage {
         let shown = self
             .lab
             .json(&["sandbox", "show", member.name, "--tenant", member.tenant])?;
-        Ok(shown["drops"][reason].as_u64().unwrap_or(0))
+        Ok(shown["counters"]["drops"][reason].as_u64().unwrap_or(0))
     }
 }
 

@@ -59,8 +59,8 @@ pub(crate) fn tell<W: Write>(board: &mut Board<W>, lab: Lab) -> anyhow::Result<(
     let mut stage = Stage::new(lab)?;
     let cast = raise_curtain(board, &mut stage)?;
     private_networks(board, &mut stage, &cast)?;
-    names_and_rules(board, &stage, &cast)?;
     the_secret(board, &stage, &cast)?;
+    names_and_rules(board, &stage, &cast)?;
     reserved_places(board, &stage, &cast)?;
     hostile_code(board, &stage, &cast)?;
     from_outside(board, &mut stage, &cast)?;
@@ -97,7 +97,10 @@ fn raise_curtain<W: Write>(board: &mut Board<W>, stage: &mut Stage) -> anyhow::R
     board.step("A host with an uplink to an internet of its own; `causeway up` starts a node")?;
     stage.lab.start_agent()?;
     let status = stage.lab.json(&["status"])?;
-    board.note(&format!("backend {}, health {}", status["backend"], status["health"]))?;
+    board.note(&format!(
+        "backend {}, health {}",
+        status["backend"], status["health"]
+    ))?;
     let roots = fs::read_to_string(stage.lab.folder.join("internet-root.pem"))?;
     let ours = run_ok(&mut stage.lab.command(&["ca"]))?;
     fs::write(stage.bundle(), format!("{roots}{ours}"))?;
@@ -246,6 +249,80 @@ fn private_networks<W: Write>(
     Ok(())
 }
 
+fn the_secret<W: Write>(board: &mut Board<W>, stage: &Stage, cast: &Cast) -> anyhow::Result<()> {
+    board.step("A secret that the sandbox uses and never holds")?;
+    let url = "https://api.forge.example/repos/secret";
+    let before = stage.curl(&cast.agent, &[url])?;
+    let set = stage.lab.causeway_with_input(
+        &["secret", "set", "FORGE_TOKEN", "--tenant", "acme"],
+        SECRET,
+    )?;
+    ensure!(set.ok(), "secret set: {}", set.output());
+    board.note("causeway secret set FORGE_TOKEN --tenant acme    (value on standard input)")?;
+    let with = upstream_saw(
+        stage,
+        &cast.agent,
+        &["-H", "Authorization: Bearer mine", url],
+    )?;
+    let authorization = &with["headers"]["authorization"];
+    let elsewhere = upstream_saw(stage, &cast.agent, &["https://static.example/other"])?;
+    board.check(
+        "the proxy adds the secret towards its host, replacing what the client sent, and to no other",
+        expect(
+            *authorization == serde_json::json!([format!("Bearer {SECRET}")]),
+            "api.forge.example got exactly one Authorization header, ours".into(),
+        ),
+        expect(elsewhere["headers"].get("authorization").is_none(), "static.example got none".into()),
+    )?;
+    board.check(
+        "a request whose secret has no value is refused, not sent without",
+        fetched(stage, &cast.agent, url),
+        refusal(&before, "secret_missing"),
+    )?;
+    let python = run(&mut stage.client(&cast.agent.namespace, &["get", url]))?;
+    let seen: Value = serde_json::from_str(&python.stdout).unwrap_or_default();
+    let mut untrusting = stage.client(&cast.agent.namespace, &["get", url]);
+    let untrusting =
+        run(untrusting.env("SSL_CERT_FILE", stage.lab.folder.join("internet-root.pem")))?;
+    board.check(
+        "an unmodified Python program does the same, once it trusts Causeway's CA",
+        expect(
+            seen["status"] == 200
+                && seen["body"]
+                    .as_str()
+                    .is_some_and(|body| body.contains(SECRET)),
+            format!("urllib: status {}", seen["status"]),
+        ),
+        expect(
+            untrusting.stderr.contains("CERTIFICATE_VERIFY_FAILED"),
+            format!("without the CA: {}", last_line(&untrusting.stderr)),
+        ),
+    )?;
+    let peer = text_at(&with, "peer")?.to_owned();
+    let legacy = upstream_saw(stage, &cast.agent, &["https://legacy.example/peer"])?;
+    board.check(
+        "upstream sees the sandbox's own address",
+        expect(
+            peer == cast.agent.address.to_string(),
+            format!("from {peer}"),
+        ),
+        expect(
+            legacy["peer"] != peer.as_str(),
+            format!("IPv4-only hosts see the node's: {}", legacy["peer"]),
+        ),
+    )?;
+    let plain = stage.curl(&cast.agent, &["http://api.forge.example/repos/x"])?;
+    board.check(
+        "the secret never leaves on plain HTTP",
+        fetched(stage, &cast.agent, url),
+        expect(
+            !plain.stdout.contains(SECRET) && !served(&plain),
+            brief(&plain),
+        ),
+    )?;
+    Ok(())
+}
+
 fn names_and_rules<W: Write>(
     board: &mut Board<W>,
     stage: &Stage,
@@ -334,80 +411,6 @@ fn names_and_rules<W: Write>(
         expect(
             !closed.ok(),
             format!("port 53: {}", last_line(&closed.stderr)),
-        ),
-    )?;
-    Ok(())
-}
-
-fn the_secret<W: Write>(board: &mut Board<W>, stage: &Stage, cast: &Cast) -> anyhow::Result<()> {
-    board.step("A secret that the sandbox uses and never holds")?;
-    let url = "https://api.forge.example/repos/secret";
-    let before = stage.curl(&cast.agent, &[url])?;
-    let set = stage.lab.causeway_with_input(
-        &["secret", "set", "FORGE_TOKEN", "--tenant", "acme"],
-        SECRET,
-    )?;
-    ensure!(set.ok(), "secret set: {}", set.output());
-    board.note("causeway secret set FORGE_TOKEN --tenant acme    (value on standard input)")?;
-    let with = upstream_saw(
-        stage,
-        &cast.agent,
-        &["-H", "Authorization: Bearer mine", url],
-    )?;
-    let authorization = &with["headers"]["authorization"];
-    let elsewhere = upstream_saw(stage, &cast.agent, &["https://static.example/other"])?;
-    board.check(
-        "the proxy adds the secret towards its host, replacing what the client sent, and to no other",
-        expect(
-            *authorization == serde_json::json!([format!("Bearer {SECRET}")]),
-            "api.forge.example got exactly one Authorization header, ours".into(),
-        ),
-        expect(elsewhere["headers"].get("authorization").is_none(), "static.example got none".into()),
-    )?;
-    board.check(
-        "a request whose secret has no value is refused, not sent without",
-        fetched(stage, &cast.agent, url),
-        refusal(&before, "secret_missing"),
-    )?;
-    let python = run(&mut stage.client(&cast.agent.namespace, &["get", url]))?;
-    let seen: Value = serde_json::from_str(&python.stdout).unwrap_or_default();
-    let mut untrusting = stage.client(&cast.agent.namespace, &["get", url]);
-    let untrusting =
-        run(untrusting.env("SSL_CERT_FILE", stage.lab.folder.join("internet-root.pem")))?;
-    board.check(
-        "an unmodified Python program does the same, once it trusts Causeway's CA",
-        expect(
-            seen["status"] == 200
-                && seen["body"]
-                    .as_str()
-                    .is_some_and(|body| body.contains(SECRET)),
-            format!("urllib: status {}", seen["status"]),
-        ),
-        expect(
-            untrusting.stderr.contains("CERTIFICATE_VERIFY_FAILED"),
-            format!("without the CA: {}", last_line(&untrusting.stderr)),
-        ),
-    )?;
-    let peer = text_at(&with, "peer")?.to_owned();
-    let legacy = upstream_saw(stage, &cast.agent, &["https://legacy.example/peer"])?;
-    board.check(
-        "upstream sees the sandbox's own address",
-        expect(
-            peer == cast.agent.address.to_string(),
-            format!("from {peer}"),
-        ),
-        expect(
-            legacy["peer"] != peer.as_str(),
-            format!("IPv4-only hosts see the node's: {}", legacy["peer"]),
-        ),
-    )?;
-    let plain = stage.curl(&cast.agent, &["http://api.forge.example/repos/x"])?;
-    board.check(
-        "the secret never leaves on plain HTTP",
-        fetched(stage, &cast.agent, url),
-        expect(
-            !plain.stdout.contains(SECRET) && !served(&plain),
-            brief(&plain),
         ),
     )?;
     Ok(())

@@ -156,9 +156,12 @@ pub async fn serve(folder: &Path) -> anyhow::Result<()> {
     let echo = TcpListener::bind(at(ECHO_PORT))
         .await
         .context("echo server")?;
-    let echo_udp = UdpSocket::bind(at(ECHO_PORT))
-        .await
-        .context("echo server")?;
+    let mut echo_udp = tokio::task::JoinSet::new();
+    for address in SITES.iter().filter(|site| site.served).filter_map(|site| site.v6) {
+        // One socket an address: a reply has to come from the address that was asked.
+        let socket = UdpSocket::bind((address, ECHO_PORT)).await.context("echo server")?;
+        echo_udp.spawn(echo_datagrams(socket));
+    }
     tokio::fs::write(folder.join("internet-ready"), b"").await?;
 
     tokio::select! {
@@ -167,7 +170,7 @@ pub async fn serve(folder: &Path) -> anyhow::Result<()> {
         ended = web(https, Some(acceptor), record.clone()) => ended,
         ended = web(http, None, record) => ended,
         ended = echo_streams(echo) => ended,
-        ended = echo_datagrams(echo_udp) => ended,
+        Some(ended) = echo_udp.join_next() => ended?,
     }
 }
 

@@ -122,7 +122,10 @@ extra_roots = ["{folder}/internet-root.pem"]
 
     /// Starts `causeway up` without waiting.
     pub fn spawn_agent(&mut self) -> anyhow::Result<()> {
-        let log = fs::File::options().create(true).append(true).open(self.agent_log())?;
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.agent_log())?;
         let child = Command::new(&self.binary)
             .args(["up", "--config"])
             .arg(self.config())
@@ -176,7 +179,9 @@ extra_roots = ["{folder}/internet-root.pem"]
     /// Waits for the agent to end by itself.
     pub fn await_agent_end(&mut self) -> anyhow::Result<()> {
         let mut agent = self.agent.take().context("the agent does not run")?;
-        poll("the agent's end", Duration::from_secs(10), || Ok(agent.try_wait()?))?;
+        poll("the agent's end", Duration::from_secs(10), || {
+            Ok(agent.try_wait()?)
+        })?;
         Ok(())
     }
 
