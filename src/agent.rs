@@ -45,7 +45,7 @@ pub use events::Event;
 pub use identity::IdentityError;
 pub use policies::read_policies;
 pub use proxy::{ProcessError, Stopped, end as end_proxy};
-pub use start::{Parts, StartError};
+pub use start::{MakeBackend, Parts, StartError};
 pub use uplink::{kernel_backend, kernel_config};
 
 use events::Events;
@@ -73,7 +73,7 @@ pub struct Agent {
     tallies: counters::Tallies,
     problems: Mutex<Vec<String>>,
     /// Asks for a reconciliation now.
-    disturbed: Notify,
+    disturbed: Arc<Notify>,
     extra_roots_pem: String,
     resolvers: Vec<std::net::SocketAddr>,
     started: Instant,

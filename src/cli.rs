@@ -140,7 +140,7 @@ async fn talk(global: Global, command: Command) -> Result<(), CliError> {
     }
     // Checking a file needs no agent.
     if let Command::Policy(policy::Command::Check(arguments)) = command {
-        return arguments.run(&output);
+        return arguments.run(output);
     }
     let socket = match global.socket {
         Some(socket) => socket,

@@ -280,7 +280,7 @@ fn check_prefix(prefix: Option<Ipv6Net>, block: Option<Ipv6Net>) -> Result<(), C
     }
 }
 
-fn check_range<T: PartialOrd + ToString>(
+fn check_range<T: PartialOrd + ToString + Copy>(
     key: &'static str,
     value: T,
     range: &std::ops::RangeInclusive<T>,

@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use causeway_egress::control::Stats;
+
 use crate::agent::Measurements;
 
 /// Writes every measurement. Labels are names that were checked, so none needs escaping.
@@ -137,9 +139,12 @@ fn egress(page: &mut Page, measured: &Measurements) {
         let labels: Labels<'_> = &[("protocol", protocol), ("decision", decision)];
         page.labelled("causeway_egress_decisions_total", labels, count);
     }
-    let Some(stats) = &measured.egress else {
-        return;
-    };
+    if let Some(stats) = &measured.egress {
+        proxy_counters(page, stats);
+    }
+}
+
+fn proxy_counters(page: &mut Page, stats: &Stats) {
     for (name, kind, help, value) in [
         (
             "generation",

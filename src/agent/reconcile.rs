@@ -17,17 +17,20 @@ const SWEEP: usize = 1024;
 /// Reconciles at intervals and when asked, until the agent is gone.
 pub(super) async fn run(agent: Weak<Agent>) {
     loop {
+        let Some((interval, disturbed)) = agent
+            .upgrade()
+            .map(|agent| (agent.config.reconcile_interval, Arc::clone(&agent.disturbed)))
+        else {
+            return;
+        };
+        // The agent is not held meanwhile: it may go.
+        tokio::select! {
+            () = tokio::time::sleep(interval) => {}
+            () = disturbed.notified() => tokio::time::sleep(CALM).await,
+        }
         let Some(strong) = agent.upgrade() else {
             return;
         };
-        let interval = strong.config.reconcile_interval;
-        let wait = async {
-            tokio::select! {
-                () = tokio::time::sleep(interval) => {}
-                () = strong.disturbed.notified() => tokio::time::sleep(CALM).await,
-            }
-        };
-        wait.await;
         match strong.reconcile_once().await {
             Ok(done) if done.changes > 0 => tracing::warn!(
                 changes = done.changes,

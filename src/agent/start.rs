@@ -14,7 +14,6 @@ use causeway_policy::Reserved;
 use causeway_types::NameError;
 use ipnet::{IpNet, Ipv6Net};
 use redb::ReadableDatabase as _;
-use tokio::sync::Notify;
 
 use super::events::Events;
 use super::identity::{self, Identity, IdentityError};
@@ -188,7 +187,7 @@ impl Agent {
             events: Events::new(),
             tallies: counters::Tallies::default(),
             problems: Mutex::default(),
-            disturbed: Notify::new(),
+            disturbed: Arc::default(),
             extra_roots_pem,
             resolvers: resolvers(&config),
             started: Instant::now(),
