@@ -134,13 +134,13 @@ fn plain_network() -> anyhow::Result<Namespace> {
     router.attach("port", &host, PLAIN_HOST)?;
     let ip = |arguments: String| run_ok(Command::new("ip").args(arguments.split_whitespace()));
     let inside = |arguments: &str| ip(format!("-n {} {arguments}", router.namespace.name));
-    ip("link add plain type veth peer name up netns egress-plain".to_owned())?;
+    ip("link add plain type veth peer name uplink netns egress-plain".to_owned())?;
     ip("link set plain address 02:00:00:00:00:01 up".to_owned())?;
     ip("addr add fe80::a/64 dev plain nodad".to_owned())?;
-    inside("link set up up")?;
-    inside("addr add fe80::b/64 dev up nodad")?;
+    inside("link set uplink up")?;
+    inside("addr add fe80::b/64 dev uplink nodad")?;
     inside(&format!("addr add {PLAIN_ROUTER}/128 dev lo nodad"))?;
-    inside("-6 route add default via fe80::a dev up")?;
+    inside("-6 route add default via fe80::a dev uplink")?;
     ip(format!("-6 route add {PLAIN_PREFIX} via fe80::b dev plain"))?;
     ip(format!(
         "-n internet -6 route add {PLAIN_PREFIX} via 3ffe:b00:0:ff::2"

@@ -14,7 +14,7 @@ use crate::world::World;
 
 /// Allocations in one round, and rounds.
 const BATCH: u32 = 100;
-const ROUNDS: u32 = 6;
+const ROUNDS: u32 = 5;
 /// Addresses of the small block, a /112.
 const SMALL: usize = 1 << 16;
 /// How full the small block is, in percent.

@@ -18,7 +18,7 @@ use super::{GUARDED_SITE, origin};
 /// Where it listens.
 pub(crate) const PORT: u16 = 8080;
 /// The longest that compiling it may take.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(420);
 
 /// Compiles it where that was not done yet. On failure says why it cannot be had.
 pub(crate) fn build(folder: &Path) -> Result<PathBuf, String> {
