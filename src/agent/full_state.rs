@@ -2,27 +2,26 @@
 
 use causeway_egress::control::{FromProxy, SecretValue as ProxySecret, Settings, ToProxy};
 use causeway_types::Generation;
-use ipnet::IpNet;
 
 use super::proxy::StateSource;
 use super::sandboxes::info;
+use super::state::State;
 use super::{Agent, Event, policies, vault};
 
 impl Agent {
-    pub(super) fn settings(&self) -> Settings {
-        let mut reserved = super::uplink::host_addresses();
-        reserved.push(IpNet::V6(self.prefix));
+    pub(super) fn settings(&self, state: &State) -> Settings {
         Settings {
             upstream_resolvers: self.resolvers.clone(),
             extra_roots_pem: self.extra_roots_pem.clone(),
-            reserved,
+            reserved: state.own_ranges.clone(),
         }
     }
 }
 
 impl StateSource for Agent {
     fn full_state(&self) -> (Generation, Vec<ToProxy>) {
-        let mut messages = vec![ToProxy::Settings(self.settings())];
+        let state = self.state();
+        let mut messages = vec![ToProxy::Settings(self.settings(&state))];
         // A key of some hundred bytes is never too long.
         if let Ok(key_pem) = ProxySecret::new(self.ca_key_pem.as_bytes().to_vec()) {
             messages.push(ToProxy::Ca {
@@ -30,7 +29,6 @@ impl StateSource for Agent {
                 key_pem,
             });
         }
-        let state = self.state();
         let mut owners: Vec<_> = state
             .policies
             .keys()

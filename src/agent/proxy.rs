@@ -158,6 +158,8 @@ impl Proxy {
             match waited {
                 Ok(Ok(_)) => return Ok(()),
                 Ok(Err(_closed)) => return Err(Stopped),
+                // While none is connected, the supervisor is busy making that so.
+                Err(_late) if self.state().link != Link::Up => {}
                 Err(_late) => {
                     tracing::error!(%generation, "the egress proxy does not answer: ending it");
                     self.kill.notify_one();

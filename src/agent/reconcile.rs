@@ -3,7 +3,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use causeway_egress::control::ToProxy;
 use causeway_ipam::{Listing, Owner};
+use causeway_policy::Reserved;
 
 use super::{Agent, Error};
 use crate::api::model::Reconciled;
@@ -17,10 +19,12 @@ const SWEEP: usize = 1024;
 /// Reconciles at intervals and when asked, until the agent is gone.
 pub(super) async fn run(agent: Weak<Agent>) {
     loop {
-        let Some((interval, disturbed)) = agent
-            .upgrade()
-            .map(|agent| (agent.config.reconcile_interval, Arc::clone(&agent.disturbed)))
-        else {
+        let Some((interval, disturbed)) = agent.upgrade().map(|agent| {
+            (
+                agent.config.reconcile_interval,
+                Arc::clone(&agent.disturbed),
+            )
+        }) else {
             return;
         };
         // The agent is not held meanwhile: it may go.
@@ -60,6 +64,7 @@ impl Agent {
     }
 
     pub(super) async fn reconcile_once(self: &Arc<Self>) -> Result<Reconciled, Error> {
+        self.follow_host().await?;
         let this = Arc::clone(self);
         let outcome = self
             .dataplane
@@ -97,6 +102,34 @@ impl Agent {
             leases_freed,
             problems,
         })
+    }
+
+    /// Takes up addresses that this host gained or lost: no rule reaches them by chance.
+    async fn follow_host(&self) -> Result<(), Error> {
+        let ranges = super::uplink::own_ranges(self.prefix);
+        if self.state().own_ranges == ranges {
+            return Ok(());
+        }
+        let _alone = self.changes.write().await;
+        let proxy = self.proxy.reserve().await?;
+        let (generation, specs) = {
+            let mut state = self.state();
+            state.reserved = Reserved::new(ranges.iter().copied());
+            state.own_ranges = ranges;
+            state.policies_changed();
+            let generation = state.advance();
+            let (desired, _misfits) = state.desired();
+            let settings = self.settings(&state);
+            proxy.send(generation, vec![ToProxy::Settings(settings)]);
+            (generation, desired.sandboxes.into_values().collect())
+        };
+        let (updated, settled) =
+            tokio::join!(self.dataplane.update(specs), self.proxy.settled(generation));
+        settled?;
+        self.in_effect(generation, updated)?;
+        self.events
+            .change(generation, "host_changed", String::new());
+        Ok(())
     }
 
     /// Gives back leases that belong to no sandbox. The records of the sandboxes and their leases

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use causeway_dataplane::facade::OpenError as RouterError;
 use causeway_dataplane::{Backend, Dataplane};
 use causeway_ipam::{BlockKey, Ipam, Plan, PlanSettings, PrefixPool};
-use causeway_policy::Reserved;
 use causeway_types::NameError;
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 use redb::ReadableDatabase as _;
 
 use super::events::Events;
@@ -258,13 +257,11 @@ fn load_state(
         .begin_read()
         .map_err(|error| StartError::Database(Box::new(error.into())))?;
     let ipam = Ipam::restore(plan, &causeway_ipam::redb_store::load(&snapshot)?)?;
-    let mut reserved = uplink::host_addresses();
-    reserved.push(IpNet::V6(identity.prefix));
     let mut state = State::new(
         store.generation()?.next(),
         ipam,
         vec![identity.prefix],
-        Reserved::new(reserved),
+        uplink::own_ranges(identity.prefix),
     );
     for network in store.networks()? {
         state.networks.insert(network.id.clone(), network);

@@ -10,7 +10,7 @@ use causeway_policy::{Document, Effective, Guardrail, Policy, Reserved};
 use causeway_types::{
     Generation, NetworkId, NetworkName, PolicyRef, SandboxId, SandboxUid, SecretName, TenantName,
 };
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 
 use super::convert;
 use crate::secrets::SecretValue;
@@ -75,6 +75,8 @@ pub(super) struct State {
     pub(super) secrets: BTreeMap<(TenantName, SecretName), StoredSecret>,
     pub(super) ipam: Ipam,
     pub(super) operator_prefixes: Vec<Ipv6Net>,
+    /// The node's own ranges: its addresses and the operator prefix.
+    pub(super) own_ranges: Vec<IpNet>,
     pub(super) reserved: Reserved,
     /// Cleared when a policy changes. It has at most one entry per sandbox.
     firewalls: HashMap<FirewallKey, Arc<Firewall>>,
@@ -85,7 +87,7 @@ impl State {
         generation: Generation,
         ipam: Ipam,
         operator_prefixes: Vec<Ipv6Net>,
-        reserved: Reserved,
+        own_ranges: Vec<IpNet>,
     ) -> Self {
         Self {
             generation,
@@ -96,7 +98,8 @@ impl State {
             secrets: BTreeMap::new(),
             ipam,
             operator_prefixes,
-            reserved,
+            reserved: Reserved::new(own_ranges.iter().copied()),
+            own_ranges,
             firewalls: HashMap::new(),
         }
     }

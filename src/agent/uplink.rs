@@ -6,7 +6,8 @@ use std::sync::Arc;
 use causeway_dataplane::Backend;
 use causeway_dataplane::desired::InterfaceNameError;
 use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Translation, Uplink};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use causeway_types::{AddressClass, classify};
+use ipnet::{IpNet, Ipv6Net};
 
 use crate::config;
 
@@ -44,8 +45,16 @@ pub fn kernel_backend(config: KernelConfig) -> Arc<dyn Backend> {
     Arc::new(KernelBackend::new(config))
 }
 
-/// Every address of this host, each as a range of its own.
-pub(super) fn host_addresses() -> Vec<IpNet> {
+/// What a rule reaches only when it names it: this host, and every sandbox.
+pub(super) fn own_ranges(prefix: Ipv6Net) -> Vec<IpNet> {
+    let mut ranges = host_addresses();
+    ranges.push(IpNet::V6(prefix));
+    ranges
+}
+
+/// Every address of this host, each as a range of its own. Link-local and loopback ones are
+/// reserved by themselves, and come and go with every interface.
+fn host_addresses() -> Vec<IpNet> {
     let Ok(interfaces) = nix::ifaddrs::getifaddrs() else {
         return Vec::new();
     };
@@ -53,10 +62,17 @@ pub(super) fn host_addresses() -> Vec<IpNet> {
         .filter_map(|interface| {
             let address = interface.address?;
             if let Some(v4) = address.as_sockaddr_in() {
-                return Some(IpNet::V4(Ipv4Net::from(v4.ip())));
+                return Some(IpAddr::V4(v4.ip()));
             }
-            Some(IpNet::V6(Ipv6Net::from(address.as_sockaddr_in6()?.ip())))
+            Some(IpAddr::V6(address.as_sockaddr_in6()?.ip()))
         })
+        .filter(|address| {
+            !matches!(
+                classify(*address),
+                AddressClass::LinkLocal | AddressClass::Host
+            )
+        })
+        .map(IpNet::from)
         .collect();
     addresses.sort_unstable();
     addresses.dedup();

@@ -63,6 +63,16 @@ impl Output {
         }
     }
 
+    /// Prints what is no result, on standard error.
+    #[expect(
+        clippy::unused_self,
+        reason = "everything is printed through the value that knows the form"
+    )]
+    pub(crate) fn note(self, text: &str) {
+        // There is nowhere left to say that this failed.
+        drop(writeln!(std::io::stderr(), "{}", text.trim_end()));
+    }
+
     /// Prints an error, and what to do.
     pub(crate) fn error(self, error: &CliError) {
         let message = crate::chain(error);

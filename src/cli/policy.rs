@@ -105,8 +105,7 @@ impl File {
         }
         let warnings = report.problems.render(style());
         if !report.problems.problems().is_empty() && !output.is_json() {
-            // A warning is no result.
-            tracing::warn!("{warnings}");
+            output.note(&warnings);
         }
         let checked = PolicyCheck {
             documents: report
