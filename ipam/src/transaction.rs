@@ -113,6 +113,17 @@ impl<'a> Transaction<'a> {
         Some(lease)
     }
 
+    /// Takes an owner's lease back without quarantine, and returns it. Only for an address that
+    /// nobody was told of and no packet carried: a failed attach would otherwise use up a small
+    /// pool.
+    pub fn cancel(&mut self, owner: &Owner) -> Option<Lease> {
+        let lease = self.ipam.lease_of(owner)?.clone();
+        self.change(Change::Delete {
+            address: lease.address,
+        });
+        Some(lease)
+    }
+
     /// Removes at most `limit` leases whose quarantine is over, and says how many. Allocation
     /// does so by itself, a few at a time: call this now and then on an idle node.
     pub fn sweep(&mut self, now: UnixMillis, limit: usize) -> usize {

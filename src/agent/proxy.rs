@@ -88,6 +88,7 @@ pub(super) struct Proxy {
     commands: mpsc::Sender<Command>,
     state: watch::Receiver<ProxyState>,
     kill: Arc<tokio::sync::Notify>,
+    begin: Arc<tokio::sync::Notify>,
 }
 
 /// A place in the queue, taken before the state is locked, so that changes are queued in the
@@ -109,19 +110,32 @@ impl Slot<'_> {
 pub struct Stopped;
 
 impl Proxy {
-    /// Starts to supervise. The task ends with the handle, and leaves the proxy running.
+    /// Prepares to supervise, which begins with [`Proxy::begin`]. The task ends with the handle,
+    /// and leaves the proxy running.
     pub(super) fn start(config: ProxyConfig, source: std::sync::Weak<dyn StateSource>) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (publish, state) = watch::channel(ProxyState::default());
         let kill = Arc::new(tokio::sync::Notify::new());
         let supervisor =
             supervise::Supervisor::new(config, source, queue, publish, Arc::clone(&kill));
-        drop(tokio::spawn(supervisor.run()));
+        let begin = Arc::new(tokio::sync::Notify::new());
+        let begun = Arc::clone(&begin);
+        drop(tokio::spawn(async move {
+            begun.notified().await;
+            supervisor.run().await;
+        }));
         Self {
             commands,
             state,
             kill,
+            begin,
         }
+    }
+
+    /// Begins to supervise. Called once the source of the state can be reached: the handle is
+    /// made while its owner is still being built.
+    pub(super) fn begin(&self) {
+        self.begin.notify_one();
     }
 
     /// No proxy at all: changes have nowhere to go, and all egress is denied.
@@ -136,6 +150,7 @@ impl Proxy {
             commands,
             state,
             kill: Arc::default(),
+            begin: Arc::default(),
         }
     }
 
@@ -173,14 +188,17 @@ impl Proxy {
         self.state.borrow().clone()
     }
 
-    /// Waits until a proxy is connected and has a state, at most `limit`.
+    /// Waits until a proxy is connected and has a state, or could not be started, at most
+    /// `limit`. True when there is one.
     pub(super) async fn ready(&self, limit: Duration) -> bool {
         let mut state = self.state.clone();
-        let ready = |state: &ProxyState| state.link == Link::Up && state.committed.0 > 0;
-        matches!(
-            tokio::time::timeout(limit, state.wait_for(ready)).await,
-            Ok(Ok(_))
-        )
+        let known = |state: &ProxyState| {
+            state.problem.is_some() || (state.link == Link::Up && state.committed.0 > 0)
+        };
+        match tokio::time::timeout(limit, state.wait_for(known)).await {
+            Ok(Ok(state)) => state.link == Link::Up,
+            _ => false,
+        }
     }
 
     /// Its counters; none when it does not answer.

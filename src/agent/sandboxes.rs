@@ -86,13 +86,16 @@ impl Agent {
         };
 
         if let Err(error) = pending.done().await {
-            self.forget(&record, OnDisk::No).await;
+            self.forget(&record, OnDisk::No, Address::Rests).await;
             return Err(error.into());
         }
         let (attached, settled) =
             tokio::join!(self.dataplane.attach(spec), self.proxy.settled(generation));
         if let Err(error) = attached {
-            self.forget(&record, OnDisk::Yes).await;
+            // A port forwards nothing before its attach has succeeded, so no packet carried
+            // the address.
+            self.forget(&record, OnDisk::Yes, Address::WasNeverUsed)
+                .await;
             return Err(Error::Attach {
                 sandbox: id,
                 source: Box::new(error),
@@ -121,12 +124,15 @@ impl Agent {
     }
 
     /// Takes back a sandbox that did not come to be.
-    pub(super) async fn forget(&self, record: &SandboxRecord, on_disk: OnDisk) {
+    pub(super) async fn forget(&self, record: &SandboxRecord, on_disk: OnDisk, address: Address) {
         let reserved = tokio::join!(self.proxy.reserve(), self.store.reserve());
         let pending = {
             let mut state = self.state();
             state.remove(&record.id);
-            let leases = release(&mut state, record, self.now());
+            let leases = match address {
+                Address::Rests => release(&mut state, record, self.now()),
+                Address::WasNeverUsed => cancel(&mut state, record),
+            };
             let generation = state.advance();
             if let Ok(slot) = reserved.0 {
                 let gone = ToProxy::SandboxGone {
@@ -434,17 +440,35 @@ pub(super) fn not_found(id: &SandboxId) -> Error {
     }
 }
 
-/// Gives the sandbox's lease back, in memory; what is returned makes it durable.
+/// Gives the sandbox's lease back, in memory; what is returned makes it durable. The address
+/// rests for the time of the quarantine.
 fn release(
     state: &mut State,
     record: &SandboxRecord,
     now: UnixMillis,
 ) -> Vec<causeway_ipam::Change> {
+    change_leases(state, record, |transaction, owner| {
+        transaction.release(owner, None, now);
+    })
+}
+
+/// Takes the sandbox's lease back as if it had never been.
+fn cancel(state: &mut State, record: &SandboxRecord) -> Vec<causeway_ipam::Change> {
+    change_leases(state, record, |transaction, owner| {
+        transaction.cancel(owner);
+    })
+}
+
+fn change_leases(
+    state: &mut State,
+    record: &SandboxRecord,
+    change: impl FnOnce(&mut causeway_ipam::Transaction<'_>, &Owner),
+) -> Vec<causeway_ipam::Change> {
     let Ok(owner) = Owner::new(&record.uid.to_string()) else {
         return Vec::new();
     };
     let mut transaction = state.ipam.begin();
-    transaction.release(&owner, None, now);
+    change(&mut transaction, &owner);
     let changes = transaction.changes().to_vec();
     transaction.apply();
     changes
@@ -483,4 +507,13 @@ fn free_uid(state: &State, taken: SandboxUid) -> SandboxUid {
 pub(super) enum OnDisk {
     Yes,
     No,
+}
+
+/// What becomes of the address of a sandbox that did not come to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Address {
+    /// A packet may have carried it: it rests before somebody else gets it.
+    Rests,
+    /// No packet carried it, and nobody was told of it.
+    WasNeverUsed,
 }

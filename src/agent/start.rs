@@ -17,6 +17,7 @@ use redb::ReadableDatabase as _;
 use super::events::Events;
 use super::identity::{self, Identity, IdentityError};
 use super::proxy::{Proxy, ProxyConfig, StateSource};
+use super::sandboxes::{Address, OnDisk};
 use super::state::{Applied, AppliedDocument, State, StoredSecret};
 use super::{Agent, counters, uplink};
 use crate::config::{Config, Uplink};
@@ -193,6 +194,7 @@ impl Agent {
             config,
             _lock: parts.lock,
         });
+        agent.proxy.begin();
         agent.settle(parts.proxy).await;
         Ok(agent)
     }
@@ -231,7 +233,7 @@ impl Agent {
                 self.finish_attach(&record.id).await;
                 tracing::info!(sandbox = %record.id, "completed an interrupted attach");
             } else {
-                self.forget(&record, super::sandboxes::OnDisk::Yes).await;
+                self.forget(&record, OnDisk::Yes, Address::Rests).await;
                 tracing::info!(sandbox = %record.id, "rolled an interrupted attach back");
             }
         }

@@ -1,6 +1,7 @@
 //! Faults that other address managers had, each as a test of this one.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 use causeway_ipam::{
@@ -205,6 +206,25 @@ fn an_empty_listing_is_no_listing() {
             .unwrap();
         assert_eq!(collected.released.len(), round);
     }
+}
+
+#[test]
+fn a_cancelled_lease_leaves_no_trace_and_a_released_one_rests() {
+    let mut service = service("2001:db8::1/128");
+    let lease = service.allocate(&owner("a"), ANY, at(0)).unwrap();
+    let cancelled =
+        service.change(|transaction| Ok::<_, Infallible>(transaction.cancel(&owner("a"))));
+    assert_eq!(
+        cancelled.unwrap().map(|lease| lease.address),
+        Some(lease.address)
+    );
+    assert!(service.ipam().lease_at(lease.address).is_none());
+    // At once, where a released one has to rest first.
+    service.allocate(&owner("b"), ANY, at(0)).unwrap();
+    service.release(&owner("b"), None, at(0)).unwrap();
+    assert!(service.allocate(&owner("c"), ANY, at(0)).is_err());
+    let nobody = service.change(|transaction| Ok::<_, Infallible>(transaction.cancel(&owner("z"))));
+    assert_eq!(nobody.unwrap(), None);
 }
 
 #[test]

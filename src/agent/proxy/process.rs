@@ -53,7 +53,7 @@ pub enum ProcessError {
     Ended {
         /// How it ended.
         status: std::process::ExitStatus,
-        /// The end of its log.
+        /// The last line of its log.
         message: String,
     },
     /// It never answered.
@@ -163,12 +163,11 @@ fn open_log(path: &Path) -> Result<std::fs::File, ProcessError> {
         .map_err(failed)
 }
 
-/// The last lines of the proxy's log, for an error message.
+/// The last line of the proxy's log, which says why it ended.
 pub(super) fn log_tail(path: &Path) -> String {
-    const LINES: usize = 3;
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().rev().take(LINES).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+    let line = text.lines().last().unwrap_or_default();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 
 /// Ends the process that listens on `socket`, whatever it does with its connections. False when
