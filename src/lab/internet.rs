@@ -157,9 +157,15 @@ pub async fn serve(folder: &Path) -> anyhow::Result<()> {
         .await
         .context("echo server")?;
     let mut echo_udp = tokio::task::JoinSet::new();
-    for address in SITES.iter().filter(|site| site.served).filter_map(|site| site.v6) {
+    for address in SITES
+        .iter()
+        .filter(|site| site.served)
+        .filter_map(|site| site.v6)
+    {
         // One socket an address: a reply has to come from the address that was asked.
-        let socket = UdpSocket::bind((address, ECHO_PORT)).await.context("echo server")?;
+        let socket = UdpSocket::bind((address, ECHO_PORT))
+            .await
+            .context("echo server")?;
         echo_udp.spawn(echo_datagrams(socket));
     }
     tokio::fs::write(folder.join("internet-ready"), b"").await?;

@@ -16,20 +16,36 @@ fn refused(lab: &Lab, arguments: &[&str], words: &[&str]) -> anyhow::Result<()> 
 }
 
 fn said(arguments: &[&str], finished: &Finished, words: &[&str]) {
-    assert_eq!(finished.status.code(), Some(1), "{arguments:?}: {}", finished.output());
+    assert_eq!(
+        finished.status.code(),
+        Some(1),
+        "{arguments:?}: {}",
+        finished.output()
+    );
     for word in words {
-        assert!(finished.stderr.contains(word), "{arguments:?} lacks {word:?}: {}", finished.stderr);
+        assert!(
+            finished.stderr.contains(word),
+            "{arguments:?} lacks {word:?}: {}",
+            finished.stderr
+        );
     }
 }
 
 /// Everything that the agent and the kernel hold, but for what counts up by itself.
 fn state(lab: &Lab) -> anyhow::Result<String> {
     let mut all = kernel_state()?;
-    for arguments in
-        [["sandbox", "list"], ["network", "list"], ["policy", "list"], ["secret", "list"], ["leases", "list"]]
-    {
+    for arguments in [
+        ["sandbox", "list"],
+        ["network", "list"],
+        ["policy", "list"],
+        ["leases", "list"],
+    ] {
         all.push_str(&lab.json(&arguments)?.to_string());
     }
+    all.push_str(
+        &lab.json(&["secret", "list", "--tenant", "acme"])?
+            .to_string(),
+    );
     Ok(all)
 }
 
@@ -42,29 +58,86 @@ fn names_attachments_and_duplicates() {
         let path = format!("netns:{}", good.namespace.path().display());
         lab.namespace("spare")?;
         let create = |name: &'static str, attach: &'static str| {
-            vec!["sandbox", "create", name, "--tenant", "acme", "--attach", attach]
+            vec![
+                "sandbox", "create", name, "--tenant", "acme", "--attach", attach,
+            ]
         };
-        refused(&lab, &create("x", "netns:/run/netns/nowhere"), &["/run/netns/nowhere"])?;
-        refused(&lab, &create("x", "netns:/etc/hostname"), &["/etc/hostname", "namespace"])?;
-        refused(&lab, &create("good", "netns:/run/netns/spare"), &["acme/good", "exists"])?;
-        let twice = ["sandbox", "create", "x", "--tenant", "acme", "--attach", &path];
+        refused(
+            &lab,
+            &create("x", "netns:/run/netns/nowhere"),
+            &["/run/netns/nowhere"],
+        )?;
+        refused(
+            &lab,
+            &create("x", "netns:/etc/hostname"),
+            &["/etc/hostname", "namespace"],
+        )?;
+        refused(
+            &lab,
+            &create("good", "netns:/run/netns/spare"),
+            &["acme/good", "exists"],
+        )?;
+        let twice = [
+            "sandbox", "create", "x", "--tenant", "acme", "--attach", &path,
+        ];
         refused(&lab, &twice, &["eth0"])?;
-        let unknown = ["sandbox", "create", "x", "--tenant", "acme", "--network", "none", "--attach",
-            "netns:/run/netns/spare"];
+        let unknown = [
+            "sandbox",
+            "create",
+            "x",
+            "--tenant",
+            "acme",
+            "--network",
+            "none",
+            "--attach",
+            "netns:/run/netns/spare",
+        ];
         refused(&lab, &unknown, &["none"])?;
-        refused(&lab, &["network", "create", "one", "--tenant", "acme"], &["acme/one", "exists"])?;
-        refused(&lab, &["network", "delete", "one", "--tenant", "acme"], &["acme/one", "good"])?;
-        refused(&lab, &["sandbox", "delete", "nobody", "--tenant", "acme"], &["acme/nobody"])?;
+        refused(
+            &lab,
+            &["network", "create", "one", "--tenant", "acme"],
+            &["acme/one", "exists"],
+        )?;
+        refused(
+            &lab,
+            &["network", "delete", "one", "--tenant", "acme"],
+            &["acme/one", "good"],
+        )?;
+        refused(
+            &lab,
+            &["sandbox", "delete", "nobody", "--tenant", "acme"],
+            &["acme/nobody"],
+        )?;
         refused(&lab, &create("x", "vhost-user:/tmp/x"), &["vpp"])?;
 
         // Wrong usage is status 2, before anything is asked of the agent.
         for arguments in [
-            &["sandbox", "create", "Bad_Name", "--tenant", "acme", "--attach", "netns:/run/netns/spare"][..],
-            &["sandbox", "create", "x", "--tenant", "acme", "--attach", "wormhole:7"],
+            &[
+                "sandbox",
+                "create",
+                "Bad_Name",
+                "--tenant",
+                "acme",
+                "--attach",
+                "netns:/run/netns/spare",
+            ][..],
+            &[
+                "sandbox",
+                "create",
+                "x",
+                "--tenant",
+                "acme",
+                "--attach",
+                "wormhole:7",
+            ],
             &["sandbox", "create", "x", "--tenant", "acme"],
             &["nonsense"],
         ] {
-            assert_eq!(lab.causeway(arguments)?.status.code(), Some(2), "{arguments:?}");
+            assert_eq!(
+                lab.causeway(arguments)?.status.code(),
+                Some(2),
+                "{arguments:?}"
+            );
         }
         // The control: the spare namespace was good all along.
         run_ok(&mut lab.command(&create("x", "netns:/run/netns/spare")))?;
@@ -81,13 +154,37 @@ fn policy_files() {
             spec:\n  selector: {}\n  egress:\n    - { name: a, to: [a.example] }\n";
         let huge = format!("{good}# {}\n", "x".repeat(5 << 20));
         let cases = [
-            ("syntax", good.replace("[a.example]", "[a.example"), "bad.yaml:7"),
+            (
+                "syntax",
+                good.replace("[a.example]", "[a.example"),
+                "bad.yaml:7",
+            ),
             ("unknown key", good.replace("egress:", "egres:"), "egres"),
-            ("duplicate key", good.replace("  selector: {}\n", "  selector: {}\n  selector: {}\n"), "selector"),
-            ("bad name", good.replace("a.example", "a..example"), "a..example"),
-            ("port 0", good.replace("to: [a.example]", "to: [a.example], ports: [0]"), "ports"),
-            ("port 65536", good.replace("to: [a.example]", "to: [a.example], ports: [65536]"), "65536"),
-            ("version", good.replace("causeway/v1", "causeway/v9"), "causeway/v9"),
+            (
+                "duplicate key",
+                good.replace("  selector: {}\n", "  selector: {}\n  selector: {}\n"),
+                "selector",
+            ),
+            (
+                "bad name",
+                good.replace("a.example", "a..example"),
+                "a..example",
+            ),
+            (
+                "port 0",
+                good.replace("to: [a.example]", "to: [a.example], ports: [0]"),
+                "ports",
+            ),
+            (
+                "port 65536",
+                good.replace("to: [a.example]", "to: [a.example], ports: [65536]"),
+                "65536",
+            ),
+            (
+                "version",
+                good.replace("causeway/v1", "causeway/v9"),
+                "causeway/v9",
+            ),
             ("too large", huge, "4"),
             ("empty", String::new(), ""),
         ];
@@ -95,11 +192,20 @@ fn policy_files() {
         let path = file.to_string_lossy().into_owned();
         for (case, text, word) in cases {
             std::fs::write(&file, text)?;
-            refused(&lab, &["policy", "apply", &path], &[word]).unwrap_or_else(|error| panic!("{case}: {error:?}"));
+            refused(&lab, &["policy", "apply", &path], &[word])
+                .unwrap_or_else(|error| panic!("{case}: {error:?}"));
             refused(&lab, &["policy", "check", &path], &[word])?;
         }
-        refused(&lab, &["policy", "apply", "/nowhere.yaml"], &["/nowhere.yaml"])?;
-        refused(&lab, &["policy", "delete", "p", "--tenant", "acme"], &["acme/p"])?;
+        refused(
+            &lab,
+            &["policy", "apply", "/nowhere.yaml"],
+            &["/nowhere.yaml"],
+        )?;
+        refused(
+            &lab,
+            &["policy", "delete", "p", "--tenant", "acme"],
+            &["acme/p"],
+        )?;
         // The control.
         std::fs::write(&file, good)?;
         run_ok(&mut lab.command(&["policy", "check", &path]))?;
@@ -118,7 +224,9 @@ fn an_exhausted_prefix_is_named() {
             let name = format!("s{created}");
             lab.namespace(&name)?;
             let attach = format!("netns:/run/netns/{name}");
-            let arguments = ["sandbox", "create", &name, "--tenant", "acme", "--attach", &attach];
+            let arguments = [
+                "sandbox", "create", &name, "--tenant", "acme", "--attach", &attach,
+            ];
             let before = state(&lab)?;
             let finished = lab.causeway(&arguments)?;
             if !finished.ok() {
@@ -136,69 +244,82 @@ fn an_exhausted_prefix_is_named() {
 
 #[test]
 fn stores_that_cannot_be_used_are_left_alone() {
-    in_lab("bad_input::stores_that_cannot_be_used_are_left_alone", |mut lab| {
-        lab.start_agent()?;
-        Sandbox::create(&lab, "acme", "one", &[], "")?;
-        lab.kill_agent()?;
-        let store = lab.folder.join("state/causeway.redb");
-        let good = std::fs::read(&store)?;
-        let config = lab.config();
-        let up = || run(Command::new(causeway_binary()).arg("up").arg("--config").arg(&config));
+    in_lab(
+        "bad_input::stores_that_cannot_be_used_are_left_alone",
+        |mut lab| {
+            lab.start_agent()?;
+            Sandbox::create(&lab, "acme", "one", &[], "")?;
+            lab.kill_agent()?;
+            let store = lab.folder.join("state/causeway.redb");
+            let good = std::fs::read(&store)?;
+            let config = lab.config();
+            let up = || {
+                run(Command::new(causeway_binary())
+                    .arg("up")
+                    .arg("--config")
+                    .arg(&config))
+            };
 
-        let mut corrupt = good.clone();
-        corrupt.truncate(corrupt.len() / 3);
-        for byte in corrupt.iter_mut().take(64) {
-            *byte = !*byte;
-        }
-        std::fs::write(&store, &corrupt)?;
-        let finished = up()?;
-        said(&["up"], &finished, &["causeway.redb"]);
-        assert_eq!(std::fs::read(&store)?, corrupt, "the store was touched");
+            let mut corrupt = good.clone();
+            corrupt.truncate(corrupt.len() / 3);
+            for byte in corrupt.iter_mut().take(64) {
+                *byte = !*byte;
+            }
+            std::fs::write(&store, &corrupt)?;
+            let finished = up()?;
+            said(&["up"], &finished, &["causeway.redb"]);
+            assert_eq!(std::fs::read(&store)?, corrupt, "the store was touched");
 
-        // The control: the good one works, with what it had.
-        std::fs::write(&store, &good)?;
-        lab.start_agent()?;
-        assert_eq!(lab.json(&["sandbox", "list"])?.as_array().unwrap().len(), 1);
-        Ok(())
-    });
+            // The control: the good one works, with what it had.
+            std::fs::write(&store, &good)?;
+            lab.start_agent()?;
+            assert_eq!(lab.json(&["sandbox", "list"])?.as_array().unwrap().len(), 1);
+            Ok(())
+        },
+    );
 }
 
 #[test]
 fn a_second_agent_a_missing_program_and_no_privileges() {
-    in_lab("bad_input::a_second_agent_a_missing_program_and_no_privileges", |mut lab| {
-        let up = |command: &mut Command, lab: &Lab| {
-            run(command.args(["up", "--config"]).arg(lab.config()))
-        };
-        // A search path without nft.
-        let bin = lab.folder.join("bin");
-        std::fs::create_dir(&bin)?;
-        let finished = up(Command::new(causeway_binary()).env("PATH", &bin), &lab)?;
-        said(&["up"], &finished, &["nft", "nftables"]);
-        // No capabilities.
-        let mut unprivileged = Command::new("setpriv");
-        unprivileged.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]);
-        unprivileged.arg(causeway_binary());
-        let finished = up(&mut unprivileged, &lab)?;
-        said(&["up"], &finished, &["CAP_"]);
-        // A socket path that somebody else listens on, then a second agent.
-        lab.start_agent()?;
-        let finished = up(&mut Command::new(causeway_binary()), &lab)?;
-        let pid = lab.agent_pid()?.to_string();
-        said(&["up"], &finished, &["already", &pid]);
-        assert_eq!(lab.json(&["status"])?["health"], "ok", "the first goes on");
-        // Nobody listens.
-        lab.kill_agent()?;
-        let finished = lab.causeway(&["status"])?;
-        said(&["status"], &finished, &["causeway.sock", "causeway up"]);
-        Ok(())
-    });
+    in_lab(
+        "bad_input::a_second_agent_a_missing_program_and_no_privileges",
+        |mut lab| {
+            let up = |command: &mut Command, lab: &Lab| {
+                run(command.args(["up", "--config"]).arg(lab.config()))
+            };
+            // A search path without nft.
+            let bin = lab.folder.join("bin");
+            std::fs::create_dir(&bin)?;
+            let finished = up(Command::new(causeway_binary()).env("PATH", &bin), &lab)?;
+            said(&["up"], &finished, &["nft", "nftables"]);
+            // No capabilities.
+            let mut unprivileged = Command::new("setpriv");
+            unprivileged.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]);
+            unprivileged.arg(causeway_binary());
+            let finished = up(&mut unprivileged, &lab)?;
+            said(&["up"], &finished, &["CAP_"]);
+            // A socket path that somebody else listens on, then a second agent.
+            lab.start_agent()?;
+            let finished = up(&mut Command::new(causeway_binary()), &lab)?;
+            let pid = lab.agent_pid()?.to_string();
+            said(&["up"], &finished, &["already", &pid]);
+            assert_eq!(lab.json(&["status"])?["health"], "ok", "the first goes on");
+            // Nobody listens.
+            lab.kill_agent()?;
+            let finished = lab.causeway(&["status"])?;
+            said(&["status"], &finished, &["causeway.sock", "causeway up"]);
+            Ok(())
+        },
+    );
 }
 
 #[test]
 fn configuration_files() {
     in_lab("bad_input::configuration_files", |mut lab| {
         let up = |lab: &Lab| {
-            run(Command::new(causeway_binary()).args(["up", "--config"]).arg(lab.config()))
+            run(Command::new(causeway_binary())
+                .args(["up", "--config"])
+                .arg(lab.config()))
         };
         for (line, word) in [
             ("prefx = 1", "prefx"),
@@ -207,7 +328,10 @@ fn configuration_files() {
         ] {
             lab.write_config(line)?;
             said(&["up"], &up(&lab)?, &[word]);
-            assert!(!lab.folder.join("state").exists(), "{line} made a state folder");
+            assert!(
+                !lab.folder.join("state").exists(),
+                "{line} made a state folder"
+            );
         }
         std::fs::remove_file(lab.config())?;
         said(&["up"], &up(&lab)?, &["causeway.toml"]);

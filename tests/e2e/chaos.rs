@@ -26,53 +26,59 @@ spec:
 
 #[test]
 fn two_hundred_kills_lose_no_lease_stall_no_flow_and_open_nothing() {
-    in_lab("chaos::two_hundred_kills_lose_no_lease_stall_no_flow_and_open_nothing", |mut lab| {
-        lab.start_agent()?;
-        network(&lab, "acme", "one")?;
-        let file = lab.folder.join("policy.yaml");
-        std::fs::write(&file, POLICY)?;
-        run_ok(&mut lab.command(&["policy", "apply", &file.to_string_lossy()]))?;
-        let one = Sandbox::create(&lab, "acme", "one", &["one"], "role=agent")?;
-        let two = Sandbox::create(&lab, "acme", "two", &["one"], "")?;
-        let flow = Flow::start(&lab, &one, &two)?;
+    in_lab(
+        "chaos::two_hundred_kills_lose_no_lease_stall_no_flow_and_open_nothing",
+        |mut lab| {
+            lab.start_agent()?;
+            network(&lab, "acme", "one")?;
+            let file = lab.folder.join("policy.yaml");
+            std::fs::write(&file, POLICY)?;
+            run_ok(&mut lab.command(&["policy", "apply", &file.to_string_lossy()]))?;
+            let one = Sandbox::create(&lab, "acme", "one", &["one"], "role=agent")?;
+            let two = Sandbox::create(&lab, "acme", "two", &["one"], "")?;
+            let flow = Flow::start(&lab, &one, &two)?;
 
-        let stop = AtomicBool::new(false);
-        // What was acknowledged: name → address, as long as the delete was not.
-        let acknowledged = Mutex::new(BTreeMap::new());
-        // Which of agent and proxy die is decided here; the rest of the lab is shared.
-        let commands = Commands::of(&lab);
-        thread::scope(|scope| {
-            scope.spawn(|| churn(&commands, &stop, &acknowledged));
-            scope.spawn(|| knock(&one, &stop));
-            let killed = kill_at_random(&mut lab);
-            stop.store(true, Ordering::Relaxed);
-            killed
-        })?;
+            let stop = AtomicBool::new(false);
+            // What was acknowledged: name → address, as long as the delete was not.
+            let acknowledged = Mutex::new(BTreeMap::new());
+            // Which of agent and proxy die is decided here; the rest of the lab is shared.
+            let commands = Commands::of(&lab);
+            thread::scope(|scope| {
+                scope.spawn(|| churn(&commands, &stop, &acknowledged));
+                scope.spawn(|| knock(&one, &stop));
+                let killed = kill_at_random(&mut lab);
+                stop.store(true, Ordering::Relaxed);
+                killed
+            })?;
 
-        lab.await_ready()?;
-        lab.json(&["reconcile"])?;
-        assert_eq!(lab.json(&["reconcile"])?["changes"], 0, "the second pass finds nothing");
-        check_leases(&lab, &acknowledged.into_inner().unwrap())?;
-        flow.check()?;
-        let intruder = format!("[{}]", address_of("intruder.example").unwrap());
-        for request in lab.received()? {
-            let server = request["server"].as_str().unwrap_or_default().to_owned();
-            assert!(!server.starts_with(&intruder), "something got through: {request}");
-        }
-        // The control: what is permitted works at the end.
-        let mut curl = one.namespace.command("curl");
-        curl.args(["-sSk", "--max-time", "10", "https://static.example/after"]);
-        assert!(run_ok(&mut curl)?.contains("/after"));
-        Ok(())
-    });
+            lab.await_ready()?;
+            lab.json(&["reconcile"])?;
+            assert_eq!(
+                lab.json(&["reconcile"])?["changes"],
+                0,
+                "the second pass finds nothing"
+            );
+            check_leases(&lab, &acknowledged.into_inner().unwrap())?;
+            flow.check()?;
+            let intruder = format!("[{}]", address_of("intruder.example").unwrap());
+            for request in lab.received()? {
+                let server = request["server"].as_str().unwrap_or_default().to_owned();
+                assert!(
+                    !server.starts_with(&intruder),
+                    "something got through: {request}"
+                );
+            }
+            // The control: what is permitted works at the end.
+            let mut curl = one.namespace.command("curl");
+            curl.args(["-sSk", "--max-time", "10", "https://static.example/after"]);
+            assert!(run_ok(&mut curl)?.contains("/after"));
+            Ok(())
+        },
+    );
 }
 
 /// Creates and deletes sandboxes; calls fail whenever the agent is away.
-fn churn(
-    commands: &Commands,
-    stop: &AtomicBool,
-    acknowledged: &Mutex<BTreeMap<String, String>>,
-) {
+fn churn(commands: &Commands, stop: &AtomicBool, acknowledged: &Mutex<BTreeMap<String, String>>) {
     let mut index = 0;
     while !stop.load(Ordering::Relaxed) {
         let name = format!("c{index}");
@@ -80,8 +86,16 @@ fn churn(
         run_ok(Command::new("ip").args(["netns", "add", &name])).unwrap();
         let attach = format!("netns:/run/netns/{name}");
         let created = run(&mut commands.causeway(&[
-            "--json", "sandbox", "create", &name, "--tenant", "acme", "--network", "one",
-            "--attach", &attach,
+            "--json",
+            "sandbox",
+            "create",
+            &name,
+            "--tenant",
+            "acme",
+            "--network",
+            "one",
+            "--attach",
+            &attach,
         ]))
         .unwrap();
         if created.ok() {
@@ -106,8 +120,22 @@ fn knock(from: &Sandbox, stop: &AtomicBool) {
     let pin = format!("static.example:443:[{intruder}]");
     while !stop.load(Ordering::Relaxed) {
         for arguments in [
-            ["-sSk", "--max-time", "1", "--resolve", &pin, "https://static.example/knock"],
-            ["-sSk", "--max-time", "1", "-H", "x: y", &format!("http://[{intruder}]/knock")],
+            [
+                "-sSk",
+                "--max-time",
+                "1",
+                "--resolve",
+                &pin,
+                "https://static.example/knock",
+            ],
+            [
+                "-sSk",
+                "--max-time",
+                "1",
+                "-H",
+                "x: y",
+                &format!("http://[{intruder}]/knock"),
+            ],
         ] {
             run(from.namespace.command("curl").args(arguments)).unwrap();
         }
@@ -150,16 +178,31 @@ fn check_leases(lab: &Lab, acknowledged: &BTreeMap<String, String>) -> anyhow::R
         .map(|lease| lease["address"].as_str().unwrap().to_owned())
         .collect();
     let distinct: BTreeSet<_> = bound.iter().collect();
-    assert_eq!(distinct.len(), bound.len(), "an address is held twice: {bound:?}");
-    assert!(acknowledged.len() > 5, "the load did something: {}", acknowledged.len());
+    assert_eq!(
+        distinct.len(),
+        bound.len(),
+        "an address is held twice: {bound:?}"
+    );
+    assert!(
+        acknowledged.len() > 5,
+        "the load did something: {}",
+        acknowledged.len()
+    );
     for (name, address) in acknowledged {
-        assert!(distinct.contains(address), "{name} lost its lease {address}");
+        assert!(
+            distinct.contains(address),
+            "{name} lost its lease {address}"
+        );
         let shown = lab.json(&["sandbox", "show", name, "--tenant", "acme"])?;
         assert_eq!(shown["address"], address.as_str(), "{name}");
         assert_eq!(shown["state"], "attached", "{name}");
     }
     let sandboxes = lab.json(&["sandbox", "list"])?.as_array().unwrap().len();
-    assert_eq!(sandboxes, bound.len(), "a bound lease for each sandbox and none besides");
+    assert_eq!(
+        sandboxes,
+        bound.len(),
+        "a bound lease for each sandbox and none besides"
+    );
     Ok(())
 }
 
@@ -175,7 +218,11 @@ impl Flow {
         let path = lab.folder.join("flow");
         let start = |sandbox: &Sandbox, arguments: &[&str]| {
             let mut command = sandbox.namespace.command("python3");
-            command.arg(&client).args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+            command
+                .arg(&client)
+                .args(arguments)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
             command.spawn()
         };
         // They end with the lab's PID namespace.
@@ -183,16 +230,31 @@ impl Flow {
         poll("the server", Duration::from_secs(5), || {
             let mut probe = one.namespace.command("python3");
             let address = two.address.to_string();
-            Ok(run(probe.arg(&client).args(["tcp", &address, "8080"]))?.ok().then_some(()))
+            Ok(run(probe.arg(&client).args(["tcp", &address, "8080"]))?
+                .ok()
+                .then_some(()))
         })?;
-        start(one, &["talk", &two.address.to_string(), "8080", &path.to_string_lossy()])?;
+        start(
+            one,
+            &[
+                "talk",
+                &two.address.to_string(),
+                "8080",
+                &path.to_string_lossy(),
+            ],
+        )?;
         let flow = Self { path };
-        poll("the flow", Duration::from_secs(5), || Ok((flow.count()? > 3).then_some(())))?;
+        poll("the flow", Duration::from_secs(5), || {
+            Ok((flow.count()? > 3).then_some(()))
+        })?;
         Ok(flow)
     }
 
     fn count(&self) -> anyhow::Result<usize> {
-        Ok(std::fs::read_to_string(&self.path).unwrap_or_default().lines().count())
+        Ok(std::fs::read_to_string(&self.path)
+            .unwrap_or_default()
+            .lines()
+            .count())
     }
 
     /// The flow lives, and no round trip took as long as a retransmission of TCP's (RFC 6298
@@ -208,7 +270,10 @@ impl Flow {
             .filter_map(|line| line.split_once(' ')?.1.parse::<f64>().ok())
             .fold(0.0, f64::max);
         assert!(worst < 1000.0, "the flow stalled for {worst} ms");
-        println!("{} round trips, the worst took {worst} ms", text.lines().count());
+        println!(
+            "{} round trips, the worst took {worst} ms",
+            text.lines().count()
+        );
         Ok(())
     }
 }
@@ -220,7 +285,9 @@ struct Commands {
 
 impl Commands {
     fn of(lab: &Lab) -> Self {
-        Self { socket: lab.api_socket() }
+        Self {
+            socket: lab.api_socket(),
+        }
     }
 
     fn causeway(&self, arguments: &[&str]) -> Command {

@@ -13,11 +13,7 @@ pub(crate) fn in_lab(name: &str, body: impl FnOnce(Lab) -> anyhow::Result<()>) {
 }
 
 /// The same, with the lab's files in `folder`.
-pub(crate) fn in_lab_at(
-    name: &str,
-    folder: &Path,
-    body: impl FnOnce(Lab) -> anyhow::Result<()>,
-) {
+pub(crate) fn in_lab_at(name: &str, folder: &Path, body: impl FnOnce(Lab) -> anyhow::Result<()>) {
     if isolate::is_inside() {
         let lab = Lab::set_up_in(causeway_binary(), folder).unwrap();
         if let Err(error) = body(lab) {
@@ -31,7 +27,10 @@ pub(crate) fn in_lab_at(
     }
     let arguments = [name, "--exact", "--nocapture", "--test-threads=1"].map(OsString::from);
     let status = isolate::run_inside(&std::env::current_exe().unwrap(), &arguments).unwrap();
-    assert!(status.success(), "{name} failed inside its namespaces: {status}");
+    assert!(
+        status.success(),
+        "{name} failed inside its namespaces: {status}"
+    );
 }
 
 /// The command under test.
@@ -77,7 +76,12 @@ impl Sandbox {
         arguments.extend(["--attach", &attach]);
         let created = lab.json(&arguments)?;
         let address = address(&created)?;
-        Ok(Self { tenant: tenant.to_owned(), name: name.to_owned(), namespace, address })
+        Ok(Self {
+            tenant: tenant.to_owned(),
+            name: name.to_owned(),
+            namespace,
+            address,
+        })
     }
 
     /// Whether one echo request to `to` is answered within a second.
