@@ -77,8 +77,7 @@ pub fn prefixes() -> impl Iterator<Item = Ipv6Net> {
 /// Reserved IPv4 ranges as the low 32 bits of an IPv6 address: ISATAP addresses (RFC 5214)
 /// carry them behind a fixed interface identifier and any prefix.
 pub fn ipv4_suffixes() -> impl Iterator<Item = Ipv6Net> {
-    IPV4.iter()
-        .map(|range| embed(v6([0; 8], 96), *range))
+    IPV4.iter().map(|range| embed(v6([0; 8], 96), *range))
 }
 
 fn named() -> impl Iterator<Item = Ipv6Net> {
@@ -143,7 +142,12 @@ mod tests {
         ] {
             assert!(reserved(text.parse().unwrap()), "{text}");
         }
-        for text in ["2606:4700::1111", "64:ff9b::8.8.8.8", "2002:808:808::1", "2600::"] {
+        for text in [
+            "2606:4700::1111",
+            "64:ff9b::8.8.8.8",
+            "2002:808:808::1",
+            "2600::",
+        ] {
             assert!(!reserved(text.parse().unwrap()), "{text}");
         }
     }
