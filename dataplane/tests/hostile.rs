@@ -747,6 +747,78 @@ fn other_protocols_and_malformed_packets() {
     });
 }
 
+/// A destination or port unreachable about `packet`, with as much of it as fits.
+fn error_about(ends: (Ipv6Addr, Ipv6Addr), packet: &Packet) -> Packet {
+    icmp(ends, 1, 4, &[&[0; 4][..], &packet.bytes()].concat())
+}
+
+#[test]
+fn a_sandbox_speaks_of_no_flow_but_its_own() {
+    isolated(|| {
+        let mut lab = lab();
+        let framed_from = |name: &str, packet: &Packet| {
+            let mac = MacAddress::for_lease(address(name)).octets();
+            frame(MacAddress::GATEWAY.octets(), mac, 0x86dd, &packet.bytes())
+        };
+        // Two flows of `a`: to `b`, and to the outside.
+        let inside = udp(to("b"), (4000, 7000), CONTROL);
+        lab.host("a").send(&inside);
+        lab.host("b").await_frame(|frame| carries(frame, CONTROL));
+        let outwards = udp(to(OUTSIDE), (4000, 53), CONTROL);
+        lab.host("a").send(&outwards);
+        lab.host(OUTSIDE)
+            .await_frame(|frame| carries(frame, CONTROL));
+        // The other end of each may tell `a` that something is wrong.
+        lab.quiet();
+        lab.host("b")
+            .send(&error_about((address("b"), address("a")), &inside));
+        lab.host("a").await_frame(|frame| carries(frame, CONTROL));
+        let router = lab.router_mac.clone();
+        let mac = lab.host(OUTSIDE).mac.octets();
+        let error = error_about((address(OUTSIDE), address("a")), &outwards);
+        lab.quiet();
+        lab.host(OUTSIDE).send_frame(&frame(
+            router_octets(&router),
+            mac,
+            0x86dd,
+            &error.bytes(),
+        ));
+        lab.host("a").await_frame(|frame| carries(frame, CONTROL));
+        // `c` is another tenant's, and knows of the flows because the two have agreed.
+        let inside = udp(to("b"), (4000, 7000), HOSTILE);
+        let outwards = udp(to(OUTSIDE), (4000, 53), HOSTILE);
+        let answer = udp((address(OUTSIDE), address("a")), (53, 4000), HOSTILE);
+        let control = udp((address("d"), address("a")), (1, 1), CONTROL);
+        for (name, packet) in [
+            (
+                "about a flow between others",
+                error_about((address("c"), address("a")), &inside),
+            ),
+            (
+                "to a sandbox about its flow to the outside",
+                error_about((address("c"), address("a")), &outwards),
+            ),
+            (
+                "to the outside about another's flow",
+                error_about((address("c"), address(OUTSIDE)), &answer),
+            ),
+        ] {
+            lab.quiet();
+            let before = lab.drops();
+            let from = lab.host("c").index;
+            lab.host("c").send_frame(&framed_from("c", &packet));
+            lab.host("d").send(&control);
+            lab.control_alone("a");
+            let expected =
+                causeway_dataplane::kernel::nft::Drops::from([((from, Reason::Invalid), 1)]);
+            assert_eq!(lab.since(&before), expected, "{name}");
+            for frame in lab.host(OUTSIDE).arrived() {
+                assert!(!carries(&frame, HOSTILE), "{name}: outside");
+            }
+        }
+    });
+}
+
 #[test]
 fn replies_pass_and_a_change_takes_effect_on_live_flows() {
     isolated(|| {
@@ -967,6 +1039,28 @@ fn the_proxy_gets_all_tcp_and_nothing_passes_without_it() {
         for frame in lab.host(OUTSIDE).arrived() {
             assert!(!carries(&frame, CONTROL), "past the proxy");
         }
+        // From the outside nobody gets to the proxy, not even by the number of its port.
+        let router = lab.router_mac.clone();
+        let mac = lab.host(OUTSIDE).mac.octets();
+        let knock = tcp(
+            (address(OUTSIDE), address("a")),
+            (5000, PROXY_PORT),
+            SYN,
+            HOSTILE,
+        );
+        let offered = udp((address(OUTSIDE), address("d")), (5000, 8000), CONTROL);
+        lab.quiet();
+        let before = lab.drops();
+        for packet in [knock, offered] {
+            let bytes = frame(router_octets(&router), mac, 0x86dd, &packet.bytes());
+            lab.host(OUTSIDE).send_frame(&bytes);
+        }
+        lab.host("d").await_frame(|frame| carries(frame, CONTROL));
+        let expected = causeway_dataplane::kernel::nft::Drops::from([(
+            (lab.uplink, Reason::IngressDenied),
+            1,
+        )]);
+        assert_eq!(lab.since(&before), expected);
         // Another tenant's sandbox is not the proxy's business even while it runs.
         let other = tcp(to("c"), (4000, 443), SYN, HOSTILE);
         lab.hostile(&case(
