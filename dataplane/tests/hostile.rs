@@ -777,12 +777,8 @@ fn a_sandbox_speaks_of_no_flow_but_its_own() {
         let mac = lab.host(OUTSIDE).mac.octets();
         let error = error_about((address(OUTSIDE), address("a")), &outwards);
         lab.quiet();
-        lab.host(OUTSIDE).send_frame(&frame(
-            router_octets(&router),
-            mac,
-            0x86dd,
-            &error.bytes(),
-        ));
+        lab.host(OUTSIDE)
+            .send_frame(&frame(router_octets(&router), mac, 0x86dd, &error.bytes()));
         lab.host("a").await_frame(|frame| carries(frame, CONTROL));
         // `c` is another tenant's, and knows of the flows because the two have agreed.
         let inside = udp(to("b"), (4000, 7000), HOSTILE);
