@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -41,10 +41,11 @@ fn two_hundred_kills_lose_no_lease_stall_no_flow_and_open_nothing() {
             let stop = AtomicBool::new(false);
             // What was acknowledged: name → address, as long as the delete was not.
             let acknowledged = Mutex::new(BTreeMap::new());
+            let creations = AtomicUsize::new(0);
             // Which of agent and proxy die is decided here; the rest of the lab is shared.
             let commands = Commands::of(&lab);
             thread::scope(|scope| {
-                scope.spawn(|| churn(&commands, &stop, &acknowledged));
+                scope.spawn(|| churn(&commands, &stop, &acknowledged, &creations));
                 scope.spawn(|| knock(&one, &stop));
                 let killed = kill_at_random(&mut lab);
                 stop.store(true, Ordering::Relaxed);
@@ -57,6 +58,11 @@ fn two_hundred_kills_lose_no_lease_stall_no_flow_and_open_nothing() {
                 lab.json(&["reconcile"])?["changes"],
                 0,
                 "the second pass finds nothing"
+            );
+            let creations = creations.into_inner();
+            assert!(
+                creations >= 20,
+                "too little load: {creations} sandboxes were created"
             );
             check_leases(&lab, &acknowledged.into_inner().unwrap())?;
             flow.check()?;
@@ -78,7 +84,12 @@ fn two_hundred_kills_lose_no_lease_stall_no_flow_and_open_nothing() {
 }
 
 /// Creates and deletes sandboxes; calls fail whenever the agent is away.
-fn churn(commands: &Commands, stop: &AtomicBool, acknowledged: &Mutex<BTreeMap<String, String>>) {
+fn churn(
+    commands: &Commands,
+    stop: &AtomicBool,
+    acknowledged: &Mutex<BTreeMap<String, String>>,
+    creations: &AtomicUsize,
+) {
     let mut index = 0;
     while !stop.load(Ordering::Relaxed) {
         let name = format!("c{index}");
@@ -100,6 +111,7 @@ fn churn(commands: &Commands, stop: &AtomicBool, acknowledged: &Mutex<BTreeMap<S
         .unwrap();
         if created.ok() {
             let reply: serde_json::Value = serde_json::from_str(&created.stdout).unwrap();
+            creations.fetch_add(1, Ordering::Relaxed);
             let address = reply["address"].as_str().unwrap().to_owned();
             acknowledged.lock().unwrap().insert(name.clone(), address);
         }
@@ -146,7 +158,7 @@ fn kill_at_random(lab: &mut Lab) -> anyhow::Result<()> {
     // The seed is fixed: the moments still differ, since the machine's pace does.
     let mut random = Random(0x2545_f491_4f6c_dd1d);
     for round in 0..KILLS {
-        thread::sleep(Duration::from_millis(random.below(120)));
+        thread::sleep(Duration::from_millis(random.below(400)));
         if random.below(2) == 0 {
             lab.kill_agent()?;
             thread::sleep(Duration::from_millis(random.below(60)));
@@ -182,11 +194,6 @@ fn check_leases(lab: &Lab, acknowledged: &BTreeMap<String, String>) -> anyhow::R
         distinct.len(),
         bound.len(),
         "an address is held twice: {bound:?}"
-    );
-    assert!(
-        acknowledged.len() > 5,
-        "the load did something: {}",
-        acknowledged.len()
     );
     for (name, address) in acknowledged {
         assert!(

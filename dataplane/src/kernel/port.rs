@@ -304,6 +304,3 @@ pub(super) fn detach(
         None => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod floor;

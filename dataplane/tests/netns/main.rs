@@ -5,7 +5,6 @@ mod common;
 #[cfg(test)]
 mod tap;
 #[cfg(test)]
-mod timing;
 #[cfg(test)]
 mod uplink;
 
