@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CanonicalPath, PathError, normalise_segment, serialize_display};
+use super::{CanonicalPath, PathError, before_parameters, normalise_segment, serialize_display};
 
 /// Why text is not a path glob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -67,9 +67,9 @@ impl PathGlob {
     }
 
     /// Whether the glob matches the path as a server reads it that drops parameters (`;x`) from
-    /// segments. A rule that denies asks for both.
+    /// segments, before or after it takes escapes out. A rule that denies asks for both.
     pub fn matches_without_parameters(&self, path: &CanonicalPath) -> bool {
-        let bare: fn(&str) -> &str = |s| s.split(';').next().unwrap_or(s);
+        let bare: fn(&str) -> &str = |s| before_parameters(s.split(';').next().unwrap_or(s));
         let segments: Vec<&str> = path.segments().map(bare).collect();
         matches_from(&self.0, &segments)
     }
@@ -229,6 +229,7 @@ mod tests {
         let admin = glob("/admin/**");
         assert!(!admin.matches(&path("/admin;x/secret")));
         assert!(admin.matches_without_parameters(&path("/admin;x/secret")));
+        assert!(admin.matches_without_parameters(&path("/admin%3bx/secret")));
         assert!(!admin.matches_without_parameters(&path("/adminx/secret")));
     }
 
