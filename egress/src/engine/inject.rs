@@ -42,9 +42,25 @@ pub(super) fn apply<'a>(
     }
     let names = values.iter().map(|(name, _value)| name.clone()).collect();
     for (name, value) in values {
+        remove_alike(headers, &name);
         headers.insert(name, value);
     }
     Ok(names)
+}
+
+/// Removes headers that servers take for `name` which read `_` and `-` as one, as those do that
+/// hand headers on as environment variables (RFC 3875, section 4.1.18).
+fn remove_alike(headers: &mut HeaderMap, name: &HeaderName) {
+    let plain = |name: &HeaderName| name.as_str().replace('_', "-");
+    let wanted = plain(name);
+    let alike: Vec<_> = headers
+        .keys()
+        .filter(|key| key.as_str().contains('_') && plain(key) == wanted)
+        .cloned()
+        .collect();
+    for key in alike {
+        headers.remove(key);
+    }
 }
 
 /// A buffer that is wiped when the header value that shares it is gone.
@@ -86,6 +102,25 @@ mod tests {
         let values: Vec<_> = headers.get_all("authorization").iter().collect();
         assert_eq!(values, ["Bearer s3cr3t"]);
         assert!(!format!("{headers:?}").contains("s3cr3t"));
+    }
+
+    #[test]
+    fn none_arrives_under_a_name_that_looks_the_same() {
+        let name = |text| HeaderName::from_static(text);
+        let own = HeaderValue::from_static("own");
+        let mut headers = HeaderMap::from_iter([
+            (name("x_api_key"), own.clone()),
+            (name("x-api_key"), own.clone()),
+            (name("x_apikey"), own),
+        ]);
+        let injection = Injection {
+            header: PolicyHeader::parse("x-api-key").unwrap(),
+            ..injection()
+        };
+        apply(&mut headers, [&injection], &secrets(b"s3cr3t")).unwrap();
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["x-api-key", "x_apikey"]);
     }
 
     #[test]

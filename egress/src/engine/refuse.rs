@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use causeway_policy::Denial;
 use causeway_types::{DomainName, Reason};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{Response, StatusCode};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
 use super::body::{Body, full};
@@ -67,9 +67,17 @@ pub(super) fn response(denial: &Denial, about: About<'_>) -> Response<Body> {
     };
     // Text and numbers always have a JSON form.
     let json = serde_json::to_vec(&refusal).unwrap_or_default();
-    let mut response = Response::new(full(Bytes::from(json)));
+    let length = HeaderValue::from(json.len());
+    // An answer to HEAD has the headers alone; over HTTP/2 nobody else takes the body away.
+    let body = if about.method == Some(Method::HEAD.as_str()) {
+        Bytes::new()
+    } else {
+        Bytes::from(json)
+    };
+    let mut response = Response::new(full(body));
     *response.status_mut() = status(denial.reason);
     let headers = response.headers_mut();
+    headers.insert(CONTENT_LENGTH, length);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(DENIED, HeaderValue::from_static(denial.reason.name()));

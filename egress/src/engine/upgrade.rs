@@ -13,6 +13,19 @@ use super::http::Entry;
 use super::pass::copy;
 use super::tasks::Tasks;
 
+/// Whether a connection may change to `protocol`. To another form of HTTP, or to TLS with HTTP
+/// inside, it may not: requests would follow that no rule has seen.
+pub(super) fn may_change_to(protocol: &HeaderValue) -> bool {
+    let hides_requests = |name: &str| {
+        let name = name.split('/').next().unwrap_or(name).trim();
+        ["h2", "h2c", "h3", "http", "spdy", "tls"]
+            .iter()
+            .any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let names = protocol.to_str().unwrap_or("http");
+    !names.split(',').any(hides_requests)
+}
+
 /// Asks the next hop for the protocol.
 pub(super) fn request(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -49,4 +62,28 @@ pub(super) fn join(
         tunnel.await;
     });
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_requests_behind_a_change_of_protocol() {
+        for (protocol, may) in [
+            ("websocket", true),
+            ("echo", true),
+            ("h2c", false),
+            ("H2C", false),
+            ("websocket, h2c", false),
+            ("websocket,HTTP/2.0", false),
+            ("TLS/1.2 , x", false),
+            ("SPDY/3.1", false),
+        ] {
+            let value = HeaderValue::from_static(protocol);
+            assert_eq!(may_change_to(&value), may, "{protocol}");
+        }
+        let odd = HeaderValue::from_bytes(b"\xffwebsocket").unwrap();
+        assert!(!may_change_to(&odd));
+    }
 }

@@ -144,6 +144,7 @@ impl Http {
         metrics.injections_total.add(injected.len() as u64);
         let upgrading = client
             .zip(protocol)
+            .filter(|(_client, protocol)| upgrade::may_change_to(protocol))
             .filter(|_| parts.version == Version::HTTP_11);
         if let Some((_client, protocol)) = &upgrading {
             upgrade::request(&mut parts.headers, protocol.clone());
