@@ -97,7 +97,7 @@ pub fn open(path: &Path) -> Result<(Store, bool), OpenError> {
     }
     let database = open_database(path)?;
     check_format(path, &database)?;
-    Ok((Store::start(database), fresh))
+    Ok((Store::start(path.to_owned(), database), fresh))
 }
 
 /// A new store gets its name only when it is whole: a crash leaves no half of one behind.

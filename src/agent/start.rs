@@ -255,7 +255,7 @@ fn load_state(
         key: BlockKey::new(identity.address_key),
     })?;
     let snapshot = store
-        .database()
+        .database()?
         .begin_read()
         .map_err(|error| StartError::Database(Box::new(error.into())))?;
     let ipam = Ipam::restore(plan, &causeway_ipam::redb_store::load(&snapshot)?)?;

@@ -117,6 +117,9 @@ pub enum LoadError {
     /// The database failed.
     #[error("the store cannot be read")]
     Database(#[source] Box<redb::Error>),
+    /// A write failed, and the store could not be opened again since.
+    #[error("the store could not be opened again after an earlier failure")]
+    Reopen(#[source] Box<super::OpenError>),
     /// A row does not parse.
     #[error("the store's row `{key}` in `{table}` is damaged")]
     Row {

@@ -1,6 +1,7 @@
 //! The one thread that writes, and the queue in front of it.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use causeway_types::{Generation, NetworkId, PolicyRef, SandboxId, SecretName, TenantName};
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, oneshot};
 
 use super::record::{LoadError, NetworkRecord, PolicyRecord, SandboxRecord, SealedRecord};
-use super::{META, NETWORKS, POLICIES, SANDBOXES, SECRETS};
+use super::{META, NETWORKS, OpenError, POLICIES, SANDBOXES, SECRETS};
 
 /// Callers beyond this wait before they queue.
 const QUEUE: usize = 1024;
@@ -30,6 +31,9 @@ pub enum WriteError {
     /// A record could not be put into its form for the disk.
     #[error("a record could not be encoded")]
     Encode(#[source] Arc<serde_json::Error>),
+    /// An earlier write failed, and the store could not be opened again since.
+    #[error("the store could not be opened again after an earlier failure")]
+    Reopen(#[source] Arc<OpenError>),
     /// The store is closed.
     #[error("the store is closed")]
     Closed,
@@ -92,17 +96,49 @@ impl Pending {
     }
 }
 
+/// The database. After a failure it takes no more writes until it is opened anew, which is done
+/// by the next one who needs it: a disk that was full for a while is no reason to restart.
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    open: Mutex<Option<Arc<Database>>>,
+}
+
+impl Held {
+    fn get(&self) -> Result<Arc<Database>, OpenError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(database) = open.as_ref() {
+            return Ok(Arc::clone(database));
+        }
+        let database = Arc::new(super::open_database(&self.path)?);
+        tracing::info!(path = %self.path.display(), "opened the store again");
+        Ok(Arc::clone(open.insert(database)))
+    }
+
+    fn close(&self) {
+        drop(
+            self.open
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+    }
+}
+
 /// The open store.
 #[derive(Debug)]
 pub struct Store {
-    database: Arc<Database>,
+    database: Arc<Held>,
     queue: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Store {
-    pub(super) fn start(database: Database) -> Self {
-        let database = Arc::new(database);
+    pub(super) fn start(path: PathBuf, database: Database) -> Self {
+        let database = Arc::new(Held {
+            path,
+            open: Mutex::new(Some(Arc::new(database))),
+        });
         let (queue, jobs) = mpsc::channel(QUEUE);
         let shared = Arc::clone(&database);
         let thread = std::thread::spawn(move || work(&shared, jobs));
@@ -135,14 +171,17 @@ impl Store {
     }
 
     /// The database, for what the address plan reads and writes itself at the start.
-    pub fn database(&self) -> &Arc<Database> {
-        &self.database
+    pub fn database(&self) -> Result<Arc<Database>, LoadError> {
+        self.database
+            .get()
+            .map_err(|error| LoadError::Reopen(Box::new(error)))
     }
 
     /// A value about the node.
     pub fn meta(&self, key: &str) -> Result<Option<Vec<u8>>, LoadError> {
+        let database = self.database()?;
         let read = || -> Result<Option<Vec<u8>>, redb::Error> {
-            let table = self.database.begin_read()?.open_table(META)?;
+            let table = database.begin_read()?.open_table(META)?;
             Ok(table.get(key)?.map(|value| value.value().to_vec()))
         };
         read().map_err(|error| LoadError::Database(Box::new(error)))
@@ -182,7 +221,7 @@ impl Store {
     ) -> Result<Vec<T>, LoadError> {
         let failed = |error: redb::Error| LoadError::Database(Box::new(error));
         let table = self
-            .database
+            .database()?
             .begin_read()
             .map_err(|error| failed(error.into()))?
             .open_table(definition)
@@ -213,7 +252,7 @@ impl Drop for Store {
     }
 }
 
-fn work(database: &Database, mut jobs: mpsc::Receiver<Job>) {
+fn work(database: &Held, mut jobs: mpsc::Receiver<Job>) {
     let mut batch = Vec::with_capacity(BATCH);
     while let Some(first) = jobs.blocking_recv() {
         batch.push(first);
@@ -225,6 +264,7 @@ fn work(database: &Database, mut jobs: mpsc::Receiver<Job>) {
         let outcome = commit(database, batch.iter().map(|job| job.writes.as_slice()));
         if let Err(error) = &outcome {
             tracing::error!(error = %crate::chain(error), jobs = batch.len(), "the store failed");
+            database.close();
         }
         for job in batch.drain(..) {
             // A caller that no longer waits needs no answer.
@@ -233,12 +273,11 @@ fn work(database: &Database, mut jobs: mpsc::Receiver<Job>) {
     }
 }
 
-fn commit<'a>(
-    database: &Database,
-    jobs: impl Iterator<Item = &'a [Write]>,
-) -> Result<(), WriteError> {
+fn commit<'a>(database: &Held, jobs: impl Iterator<Item = &'a [Write]>) -> Result<(), WriteError> {
     let failed = |error: redb::Error| WriteError::Database(Arc::new(error));
     let transaction = database
+        .get()
+        .map_err(|error| WriteError::Reopen(Arc::new(error)))?
         .begin_write()
         .map_err(|error| failed(error.into()))?;
     for write in jobs.flatten() {

@@ -10,6 +10,7 @@ use causeway_egress::control::{
 };
 use causeway_types::Generation;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::MissedTickBehavior;
 
 use super::process::{self, ProcessError, ProxyProcess};
 use super::{Batch, COMMIT_DEADLINE, Command, Link, ProxyConfig, ProxyState, StateSource};
@@ -21,6 +22,11 @@ const START_POLL: Duration = Duration::from_millis(5);
 const HEALTHY: Duration = Duration::from_secs(10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
+/// How often a connected proxy is asked whether it still answers.
+const PROBE: Duration = Duration::from_secs(1);
+/// Probes in a row without an answer, after which a proxy is ended. They are counted, and not
+/// timed: a machine that slept makes one of them late, and the proxy is not to blame.
+const MAX_SILENT: u32 = 8;
 /// The most batches that one commit covers.
 const COALESCE: usize = 128;
 
@@ -38,6 +44,8 @@ enum Broken {
     Frame(#[source] causeway_egress::control::FrameError),
     #[error("the egress proxy does not take messages")]
     Stalled,
+    #[error("the egress proxy has not answered {MAX_SILENT} probes")]
+    Silent,
     #[error("the egress proxy refused the whole state of generation {generation}: {message}")]
     Refused {
         generation: Generation,
@@ -122,10 +130,14 @@ impl Supervisor {
             sent: Generation(0),
             whole: true,
             stats: VecDeque::new(),
+            silent: 0,
         };
         let broken = self.serve(&mut session, &process).await?;
         self.publish.send_modify(|state| state.link = Link::Unknown);
-        if matches!(broken, Broken::Stalled | Broken::Refused { .. }) {
+        if matches!(
+            broken,
+            Broken::Stalled | Broken::Silent | Broken::Refused { .. }
+        ) {
             process.kill();
         }
         // Whether it ended shows at once; one that lives on is connected to again.
@@ -175,10 +187,15 @@ impl Supervisor {
         if let Err(broken) = self.send_whole(session).await {
             return broken;
         }
+        let mut probes = tokio::time::interval(PROBE);
+        probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = process.ended() => return Ok(Broken::Ended),
                 () = self.kill.notified() => process.kill(),
+                _ = probes.tick() => if let Err(broken) = session.probe().await {
+                    return Ok(broken);
+                },
                 message = session.receiver.receive() => {
                     let message = match message {
                         Ok(Some(message)) => message,
@@ -240,6 +257,7 @@ impl Supervisor {
                 self.send_whole(session).await?;
             }
             FromProxy::Stats(stats) => {
+                session.silent = 0;
                 if let Some(reply) = session.stats.pop_front() {
                     // Whoever asked may have gone.
                     drop(reply.send(stats));
@@ -304,9 +322,27 @@ struct Session {
     /// Whether the last state that was sent whole is not yet acknowledged.
     whole: bool,
     stats: VecDeque<oneshot::Sender<Stats>>,
+    /// Probes since the last answer. While there are some, no other is sent.
+    silent: u32,
 }
 
 impl Session {
+    /// Asks whether the proxy still answers: one that hangs would keep all sandboxes from the
+    /// outside for as long as nothing changes.
+    async fn probe(&mut self) -> Result<(), Broken> {
+        if self.silent >= MAX_SILENT {
+            return Err(Broken::Silent);
+        }
+        self.silent += 1;
+        if self.silent > 1 {
+            return Ok(());
+        }
+        // Nobody waits for these counters.
+        let (reply, _nobody) = oneshot::channel();
+        self.stats.push_back(reply);
+        self.send_one(&ToProxy::GetStats).await
+    }
+
     async fn send(
         &mut self,
         messages: impl IntoIterator<Item = ToProxy>,
