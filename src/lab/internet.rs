@@ -291,7 +291,10 @@ async fn reply(
     });
     // When the recorder is gone the lab is being taken down.
     let _gone = record.0.send(format!("{seen}\n")).await;
-    let body = if path == "/stream" {
+    // Over HTTP/2 nobody else takes the body of an answer to HEAD away.
+    let body = if head.method == http::Method::HEAD {
+        Full::new(Bytes::new()).boxed_unsync()
+    } else if path == "/stream" {
         endless()
     } else if let Some(count) = path.strip_prefix("/bytes/").and_then(|n| n.parse().ok()) {
         Full::new(Bytes::from(vec![b'x'; std::cmp::min(count, 64 << 20)])).boxed_unsync()

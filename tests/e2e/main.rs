@@ -11,6 +11,7 @@
 mod attach;
 mod bad_input;
 mod chaos;
+mod hostile;
 mod scale;
 mod secrecy;
 mod support;
