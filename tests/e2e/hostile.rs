@@ -520,3 +520,131 @@ fn ask(sandbox: &Sandbox, name: &str, kind: u8, tcp: bool) -> Vec<u8> {
         reply
     })
 }
+
+/// A policy of `acme` for every one of its sandboxes.
+fn policy(name: &str, rules: &str) -> String {
+    format!(
+        "apiVersion: causeway/v1\nkind: Policy\nmetadata: {{ name: {name}, tenant: acme }}\n\
+         spec:\n  selector: {{}}\n  egress: [{rules}]\n"
+    )
+}
+
+#[test]
+fn policies_add_up_and_what_goes_takes_its_flows_along() {
+    in_lab(
+        "hostile::policies_add_up_and_what_goes_takes_its_flows_along",
+        |mut lab| {
+            lab.start_agent()?;
+            let one = Sandbox::create(&lab, "acme", "one", &[], "")?;
+            let other = Sandbox::create(&lab, "other", "two", &[], "")?;
+            let reaches = |sandbox: &Sandbox, name: &str| -> anyhow::Result<bool> {
+                Ok(fetch(sandbox, &format!("http://{name}/x"), &["-f"])?.ok())
+            };
+            let (first, second) = ("static.example", "files.forge.example");
+            assert!(!reaches(&one, first)?, "no policy");
+            apply(&lab, &policy("first", "{ to: [static.example] }"))?;
+            assert!(reaches(&one, first)? && !reaches(&one, second)?);
+            apply(&lab, &policy("second", "{ to: [files.forge.example] }"))?;
+            assert!(reaches(&one, first)? && reaches(&one, second)?);
+            assert!(!reaches(&other, first)?, "another tenant's");
+
+            // A live flow of each; only the one whose policy goes ends, and at once.
+            let stream = |name: &str| {
+                let mut curl = one.namespace.command("curl");
+                curl.args(["-sSN", "-o", "/dev/null"])
+                    .arg(format!("http://{name}/stream"));
+                curl.spawn()
+            };
+            let (mut stays, mut goes) = (stream(first)?, stream(second)?);
+            poll("both streams", Duration::from_secs(5), || {
+                let paths = paths(&lab)?;
+                Ok((paths.iter().filter(|path| *path == "/stream").count() == 2).then_some(()))
+            })?;
+            let delete = ["policy", "delete", "second", "--tenant", "acme"];
+            run_ok(&mut lab.command(&delete))?;
+            poll("the end of the stream", Duration::from_secs(1), || {
+                Ok(goes.try_wait()?)
+            })?;
+            assert!(stays.try_wait()?.is_none());
+            assert!(!reaches(&one, second)? && reaches(&one, first)?);
+
+            // A denial wins over what another policy permits, on live flows too.
+            apply(
+                &lab,
+                &policy("deny", "{ action: deny, to: [static.example] }"),
+            )?;
+            poll("the end of the other", Duration::from_secs(1), || {
+                Ok(stays.try_wait()?)
+            })?;
+            assert!(!reaches(&one, first)?);
+            run_ok(&mut lab.command(&["policy", "delete", "deny", "--tenant", "acme"]))?;
+            assert!(reaches(&one, first)?);
+
+            // A guardrail bounds every tenant.
+            let guardrail = "apiVersion: causeway/v1\nkind: Guardrail\nmetadata: { name: bound }\n\
+                 spec:\n  egress: [{ to: [files.forge.example] }]\n";
+            apply(&lab, guardrail)?;
+            assert!(!reaches(&one, first)?);
+            assert!(!reaches(&one, second)?, "it permits nothing by itself");
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_smaller_mtu_on_the_way_is_found() {
+    in_lab("hostile::a_smaller_mtu_on_the_way_is_found", |mut lab| {
+        lab.start_agent()?;
+        apply(&lab, POLICY)?;
+        let one = Sandbox::create(&lab, "acme", "one", &[], "")?;
+        let site = address_of("static.example").unwrap();
+        // internet --1300-- middle --1500-- far, which has the site's address now.
+        let far = lab.namespace("far")?;
+        lab.namespace("middle")?;
+        for line in [
+            "-n internet link add m0 type veth peer name m1 netns middle",
+            "-n middle link add f0 type veth peer name f1 netns far",
+            "-n internet link set m0 mtu 1300 up",
+            "-n middle link set m1 mtu 1300 up",
+            "-n middle link set f0 up",
+            "-n far link set f1 up",
+            "-n internet addr add 3ffe:b00:1::1/64 dev m0 nodad",
+            "-n middle addr add 3ffe:b00:1::2/64 dev m1 nodad",
+            "-n middle addr add 3ffe:b00:2::1/64 dev f0 nodad",
+            "-n far addr add 3ffe:b00:2::2/64 dev f1 nodad",
+            "-n far -6 route add default via 3ffe:b00:2::1",
+            "-n middle -6 route add default via 3ffe:b00:1::1",
+            "netns exec internet sysctl -qw net.ipv6.conf.all.forwarding=1",
+            "netns exec middle sysctl -qw net.ipv6.conf.all.forwarding=1",
+            &format!("-n internet addr del {site}/128 dev lo"),
+            &format!("-n far addr add {site}/128 dev f1 nodad"),
+            &format!("-n internet -6 route add {site}/128 via 3ffe:b00:1::2"),
+            &format!("-n middle -6 route add {site}/128 via 3ffe:b00:2::2"),
+        ] {
+            run_ok(Command::new("ip").args(line.split_whitespace()))?;
+        }
+        const SIZE: usize = 1 << 20;
+        let body = lab.folder.join("body");
+        std::fs::write(&body, vec![b'x'; SIZE])?;
+        let listener = inside(&far, || std::net::TcpListener::bind((site, 80)).unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, peer) = listener.accept().unwrap();
+            let (mut received, mut buffer) = (0, vec![0; 65536]);
+            while received < SIZE {
+                received += stream.read(&mut buffer).unwrap();
+            }
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {SIZE}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+            stream.write_all(&vec![b'y'; SIZE]).unwrap();
+            peer.ip()
+        });
+        let upload = format!("@{}", body.display());
+        let more = ["-f", "--data-binary", &upload, "-H", "Expect:"];
+        let fetched = fetch(&one, "http://static.example/ok/up", &more)?;
+        assert!(fetched.ok(), "{}", fetched.stderr);
+        assert_eq!(fetched.stdout.len(), SIZE);
+        // It did come from the sandbox's own address, and so did the error about it go there.
+        assert_eq!(server.join().unwrap(), one.address);
+        Ok(())
+    });
+}
