@@ -2,14 +2,13 @@
 //! the reference CNI plugins.
 
 use std::net::Ipv6Addr;
-use std::time::{Duration, Instant};
 
 use causeway::lab::Namespace;
 
 use crate::floor::Router;
 use crate::netns;
 use crate::report::Report;
-use crate::stats::Samples;
+use crate::stats::{Samples, timed};
 use crate::world::World;
 
 mod burst;
@@ -89,13 +88,6 @@ pub(crate) fn by_plugins(world: &mut World, report: &mut Report) -> anyhow::Resu
         namespaces.iter().try_for_each(netns::remove)?;
     }
     Ok(())
-}
-
-/// How long `work` takes.
-fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
-    let start = Instant::now();
-    work()?;
-    Ok(start.elapsed())
 }
 
 /// Deletes sandboxes and their namespaces.

@@ -18,6 +18,7 @@ use crate::stats::Samples;
 use crate::world::World;
 
 mod client;
+mod cpu;
 mod hudsucker;
 mod origin;
 
@@ -45,7 +46,10 @@ const PLAIN_HOST: Ipv6Addr = Ipv6Addr::new(0x3ffe, 0xb00, 5, 0, 0, 0, 0, 2);
 struct Way {
     name: &'static str,
     target: Target,
+    /// The processes in between.
+    between: Vec<u32>,
     rates: Vec<f64>,
+    cpu: Vec<f64>,
     p50s: Vec<f64>,
     p99s: Vec<f64>,
 }
@@ -70,7 +74,11 @@ pub(crate) fn measure(world: &mut World, report: &mut Report) -> anyhow::Result<
             let listen = SocketAddr::from((PLAIN_ROUTER, hudsucker::PORT));
             let peer = hudsucker::Peer::start(program, &router, listen, world.folder(), &roots)?;
             roots.push(peer.authority.clone());
-            ways.push(Way::new("hudsucker", peer.target(plain)));
+            ways.push(Way::new(
+                "hudsucker",
+                peer.target(plain),
+                vec![peer.process()],
+            ));
             Some(peer)
         }
     };
@@ -86,18 +94,26 @@ pub(crate) fn measure(world: &mut World, report: &mut Report) -> anyhow::Result<
 }
 
 impl Way {
-    fn new(name: &'static str, target: Target) -> Self {
+    fn new(name: &'static str, target: Target, between: Vec<u32>) -> Self {
+        let [rates, cpu, p50s, p99s] = [const { Vec::new() }; 4];
         Self {
             name,
             target,
-            rates: Vec::new(),
-            p50s: Vec::new(),
-            p99s: Vec::new(),
+            between,
+            rates,
+            cpu,
+            p50s,
+            p99s,
         }
     }
 
     fn round(&mut self, tls: &Arc<ClientConfig>) -> anyhow::Result<()> {
+        let before = cpu::used(&self.between)?;
         let many = client::run(&self.target, tls, CONNECTIONS, TIME)?;
+        let used = cpu::used(&self.between)?.saturating_sub(before);
+        let requests = u32::try_from(many.times.len())?;
+        self.cpu
+            .push(used.as_secs_f64() * 1e6 / f64::from(requests));
         self.rates.push(many.rate);
         self.p99s
             .extend(Samples::microseconds(&many.times).percentile(99.0));
@@ -115,6 +131,9 @@ fn summarize(ways: Vec<Way>, report: &mut Report) {
         let (rates, p50s, p99s) = (median(way.rates), median(way.p50s), median(way.p99s));
         let name = way.name;
         report.set_median(&format!("egress.{name}_rps"), &rates);
+        if !way.between.is_empty() {
+            report.set_median(&format!("egress.{name}_cpu_us"), &median(way.cpu));
+        }
         report.set_median(&format!("egress.{name}_p50_us"), &p50s);
         report.set_median(&format!("egress.{name}_32_p99_us"), &p99s);
         match (direct, p50s.median()) {
@@ -159,7 +178,7 @@ fn direct(host: &Namespace) -> anyhow::Result<Way> {
         connect: false,
         path: origin::OPEN,
     };
-    Ok(Way::new("direct", target))
+    Ok(Way::new("direct", target, Vec::new()))
 }
 
 /// A sandbox that reaches one site unopened, and another with a secret that it never holds.
@@ -168,6 +187,9 @@ fn ours(world: &mut World, roots: &mut Vec<String>) -> anyhow::Result<[Way; 2]> 
     agent.set_secret("TOKEN", origin::SECRET)?;
     agent.apply(POLICY)?;
     roots.push(agent.authority()?);
+    let status = agent.status()?;
+    // The agent as well: it is told of every request.
+    let processes: Vec<u32> = status.proxy.pid.into_iter().chain([status.pid]).collect();
     let sandbox = netns::create("egress-sandbox")?;
     agent.create(&sandbox, "client")?;
     let way = |name, host: &'static str, path| {
@@ -188,7 +210,7 @@ fn ours(world: &mut World, roots: &mut Vec<String>) -> anyhow::Result<[Way; 2]> 
             connect: false,
             path,
         };
-        anyhow::Ok(Way::new(name, target))
+        anyhow::Ok(Way::new(name, target, processes.clone()))
     };
     Ok([
         way("passthrough", OPEN_SITE, origin::OPEN)?,

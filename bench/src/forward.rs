@@ -10,7 +10,7 @@ use crate::stats::Samples;
 use crate::world::World;
 use crate::{iperf, netns};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 const FLOOR_PREFIX: Ipv6Addr = Ipv6Addr::new(0x3ffe, 0xb00, 2, 0, 0, 0, 0, 0);
 
 /// Two sandboxes that reach each other.

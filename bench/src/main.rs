@@ -44,12 +44,19 @@ struct Arguments {
     /// costs.
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     folder: PathBuf,
+    /// How many sandboxes the full node has. 10000 takes some minutes more.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = sandboxes())]
+    sandboxes: u16,
     /// The program of the peer hudsucker, for the inner process.
     #[arg(long, hide = true)]
     hudsucker: Option<PathBuf>,
     /// Why there is no such program.
     #[arg(long, hide = true, default_value = "not compiled")]
     no_hudsucker: String,
+}
+
+fn sandboxes() -> clap::builder::RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(100..=10_000)
 }
 
 /// What is measured together.
@@ -99,7 +106,7 @@ const PARTS: &[Part] = &[
         measure: quarantine::measure,
     },
     Part {
-        names: &["attach.at_1000", "attach.fill_1000", "resync."],
+        names: &["attach.at_", "attach.fill_", "resync."],
         measure: scale::measure,
     },
 ];
@@ -136,6 +143,8 @@ fn outside(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let mut inner: Vec<OsString> = vec![
         "--only".into(),
         (&arguments.only).into(),
+        "--sandboxes".into(),
+        arguments.sandboxes.to_string().into(),
         "--folder".into(),
         folder.clone().into(),
     ];
@@ -163,7 +172,7 @@ fn inside(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         .hudsucker
         .clone()
         .ok_or_else(|| arguments.no_hudsucker.clone());
-    let mut world = World::set_up(&lab, hudsucker)?;
+    let mut world = World::set_up(&lab, hudsucker, arguments.sandboxes.into())?;
     let mut report = Report::default();
     for part in parts(&arguments.only) {
         let start = Instant::now();

@@ -1,6 +1,6 @@
 //! Order statistics of what was measured.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Values of one quantity, each measured once. Kept sorted.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -46,6 +46,13 @@ impl FromIterator<f64> for Samples {
         values.sort_by(f64::total_cmp);
         Self(values)
     }
+}
+
+/// How long `work` takes.
+pub(crate) fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed())
 }
 
 #[cfg(test)]

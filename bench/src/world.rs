@@ -19,16 +19,18 @@ pub(crate) struct World {
     runtime: Runtime,
     lab: Lab,
     hudsucker: Result<PathBuf, String>,
+    sandboxes: usize,
     agent: Option<Agent>,
     dataplane: Option<OwnDataplane>,
 }
 
 impl World {
     /// Sets up the host and the internet, with all files in `folder`, which is on a disk.
-    /// `hudsucker` is that peer's program, or why there is none.
+    /// `hudsucker` is that peer's program, or why there is none; `sandboxes` are on a full node.
     pub(crate) fn set_up(
         folder: &Path,
         hudsucker: Result<PathBuf, String>,
+        sandboxes: usize,
     ) -> anyhow::Result<Self> {
         let binary = std::env::current_exe()?.with_file_name("causeway");
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -39,6 +41,7 @@ impl World {
             runtime,
             lab,
             hudsucker,
+            sandboxes,
             agent: None,
             dataplane: None,
         })
@@ -52,6 +55,11 @@ impl World {
     /// The host, its internet and its agent's process.
     pub(crate) fn lab(&mut self) -> &mut Lab {
         &mut self.lab
+    }
+
+    /// How many sandboxes a full node has.
+    pub(crate) fn sandboxes(&self) -> usize {
+        self.sandboxes
     }
 
     /// The program of the peer hudsucker, or why there is none.

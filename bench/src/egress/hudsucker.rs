@@ -103,6 +103,11 @@ impl Peer {
         Ok(peer)
     }
 
+    /// Its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Requests through it from `client`.
     pub(crate) fn target(&self, client: Namespace) -> Target {
         Target {

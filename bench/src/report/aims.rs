@@ -40,6 +40,10 @@ pub(crate) const AIMS: &[Aim] = &[
         "attach.at_1000.p50_ms",
         Bound::TimesAtMost(1.5, "attach.api.p50_ms"),
     ),
+    aim(
+        "attach.kernel.at_1000.p50_ms",
+        Bound::TimesAtMost(1.5, "attach.floor.at_1000.p50_ms"),
+    ),
     aim("ipam.allocate_ns", Bound::Limit(10_000.0)),
     aim(
         "ipam.allocate_ns_fill_50",
@@ -56,6 +60,10 @@ pub(crate) const AIMS: &[Aim] = &[
     aim(
         "egress.passthrough_rps",
         Bound::TimesAtLeast(0.9, "egress.direct_rps"),
+    ),
+    aim(
+        "egress.inject_cpu_us",
+        Bound::TimesAtMost(1.0, "egress.hudsucker_cpu_us"),
     ),
     aim(
         "egress.inject_rps",
