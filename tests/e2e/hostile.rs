@@ -18,6 +18,13 @@ use crate::support::{Sandbox, in_lab};
 
 const SECRET: &str = "s3cr3t-5f0c1d2e3b4a";
 
+/// Response codes (RFC 1035, section 4.1.1).
+const NO_ERROR: u8 = 0;
+const NO_SUCH_NAME: u8 = 3;
+
+/// Bytes of a body that fills many packets.
+const SIZE: usize = 1 << 20;
+
 const POLICY: &str = r#"
 apiVersion: causeway/v1
 kind: Policy
@@ -463,8 +470,6 @@ fn the_resolver_answers_names_that_rules_mention_and_no_others() {
             lab.start_agent()?;
             apply(&lab, POLICY)?;
             let one = Sandbox::create(&lab, "acme", "one", &[], "")?;
-            const NO_ERROR: u8 = 0;
-            const NO_SUCH_NAME: u8 = 3;
             for (name, kind, code, answers) in [
                 ("static.example", 28, NO_ERROR, 1),
                 ("STATIC.example", 28, NO_ERROR, 1),
@@ -623,7 +628,6 @@ fn a_smaller_mtu_on_the_way_is_found() {
         ] {
             run_ok(Command::new("ip").args(line.split_whitespace()))?;
         }
-        const SIZE: usize = 1 << 20;
         let body = lab.folder.join("body");
         std::fs::write(&body, vec![b'x'; SIZE])?;
         let listener = inside(&far, || std::net::TcpListener::bind((site, 80)).unwrap());
