@@ -1,8 +1,9 @@
 //! Bad input gets an error that helps, and changes nothing.
 
 use std::process::Command;
+use std::time::Duration;
 
-use causeway::lab::{Finished, Lab, run, run_ok};
+use causeway::lab::{Finished, Lab, poll, run, run_ok};
 
 use crate::support::{Sandbox, causeway_binary, in_lab, kernel_state, network};
 
@@ -339,4 +340,43 @@ fn configuration_files() {
         lab.write_config("")?;
         lab.start_agent()
     });
+}
+
+#[test]
+fn a_port_in_use_is_named_and_taken_once_it_is_free() {
+    in_lab(
+        "bad_input::a_port_in_use_is_named_and_taken_once_it_is_free",
+        |mut lab| {
+            // Somebody else made the router's namespace and sits on the proxy's port there.
+            run_ok(Command::new("ip").args(["netns", "add", "causeway"]))?;
+            let mark = lab.folder.join("squats");
+            let script = "import socket, sys, time; \
+            s = socket.create_server(('::', 15001), family=socket.AF_INET6); \
+            open(sys.argv[1], 'w').close(); time.sleep(600)";
+            let mut squatter = Command::new("nsenter")
+                .args(["--net=/run/netns/causeway", "python3", "-c", script])
+                .arg(&mark)
+                .stdin(std::process::Stdio::null())
+                .spawn()?;
+            poll("the squatter to listen", Duration::from_secs(10), || {
+                Ok(mark.exists().then_some(()))
+            })?;
+            lab.spawn_agent()?;
+            let problem = poll("the problem to show", Duration::from_secs(20), || {
+                let status = lab.json(&["status"])?;
+                let text = status["problems"].to_string();
+                Ok((status["health"] == "degraded" && text.contains("15001")).then_some(text))
+            })?;
+            assert!(problem.contains("in use"), "{problem}");
+            // What does not need the proxy works meanwhile, and egress is denied.
+            network(&lab, "acme", "one")?;
+            let one = Sandbox::create(&lab, "acme", "one", &["one"], "")?;
+            let two = Sandbox::create(&lab, "acme", "two", &["one"], "")?;
+            assert!(one.pings(two.address)?);
+            // The control.
+            squatter.kill()?;
+            squatter.wait()?;
+            lab.await_ready()
+        },
+    );
 }
