@@ -1,6 +1,8 @@
 //! Speaks HTTP to the agent over its Unix socket.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
@@ -16,6 +18,8 @@ use crate::api::model::{ErrorBody, ErrorReply};
 
 /// The longest reply that is taken, in bytes: ten thousand sandboxes fit several times.
 const MAX_REPLY: usize = 64 * 1024 * 1024;
+/// How long the agent may take for an answer. Repairing a full node takes seconds.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +32,14 @@ pub enum ClientError {
         /// What the system said.
         #[source]
         source: std::io::Error,
+    },
+    /// The agent does not answer, as when it is stopped or its disk hangs.
+    #[error("the agent at {} has not answered in {} s", socket.display(), deadline.as_secs())]
+    Silent {
+        /// The socket.
+        socket: PathBuf,
+        /// How long was waited.
+        deadline: Duration,
     },
     /// The connection broke.
     #[error("the connection to the agent broke")]
@@ -66,6 +78,9 @@ impl ClientError {
             Self::Connect { .. } => {
                 Some("start it with `causeway up`, or name its socket with `--socket`".to_owned())
             }
+            Self::Silent { .. } => Some(
+                "what was asked may still happen; see what the agent's process is doing".to_owned(),
+            ),
             Self::Refused { error, .. } => error.help.clone(),
             _ => None,
         }
@@ -76,6 +91,7 @@ impl ClientError {
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    deadline: Duration,
 }
 
 impl Client {
@@ -83,6 +99,7 @@ impl Client {
     pub fn new(socket: &Path) -> Self {
         Self {
             socket: socket.to_owned(),
+            deadline: DEADLINE,
         }
     }
 
@@ -168,12 +185,34 @@ impl Client {
         path: &str,
         body: Option<(&'static str, Bytes)>,
     ) -> Result<Bytes, ClientError> {
-        let body = self.open(method, path, body).await?;
-        read(body).await
+        self.in_time(async { read(self.exchange(method, path, body).await?).await })
+            .await
     }
 
-    /// Sends a request and returns the body of a good reply.
+    /// Sends a request and returns the body of a good reply, which may go on for long.
     async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<(&'static str, Bytes)>,
+    ) -> Result<Incoming, ClientError> {
+        self.in_time(self.exchange(method, path, body)).await
+    }
+
+    async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        match tokio::time::timeout(self.deadline, work).await {
+            Ok(done) => done,
+            Err(_late) => Err(ClientError::Silent {
+                socket: self.socket.clone(),
+                deadline: self.deadline,
+            }),
+        }
+    }
+
+    async fn exchange(
         &self,
         method: Method,
         path: &str,
@@ -242,4 +281,39 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ClientError> {
     // Nothing at all is JSON's null, so that `()` can be asked for.
     let bytes = if bytes.is_empty() { b"null" } else { bytes };
     serde_json::from_slice(bytes).map_err(ClientError::Decode)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_agent_that_does_not_answer_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let client = Client {
+            deadline: Duration::from_millis(300),
+            ..Client::new(&socket)
+        };
+        // Nobody accepts: the kernel still lets the client connect.
+        let error = client.get::<u8>("/v1/status").await.unwrap_err();
+        assert!(matches!(error, ClientError::Silent { .. }), "{error}");
+        // The control: one that answers.
+        let answers = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                // The one from above is still in the queue, and gone.
+                if stream.read(&mut [0; 1024]).await.unwrap_or(0) > 0 {
+                    let reply = b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n7";
+                    let _gone = stream.write_all(reply).await;
+                }
+            }
+        });
+        assert_eq!(client.get::<u8>("/v1/status").await.unwrap(), 7);
+        answers.abort();
+    }
 }

@@ -29,6 +29,12 @@ pub enum WiringError {
         /// The path, as given.
         path: std::path::PathBuf,
     },
+    /// The node's own interfaces are called so.
+    #[error("a tap cannot be called `{name}`: names that begin with `cw` are this node's own")]
+    OwnName {
+        /// The name, as given.
+        name: String,
+    },
 }
 
 pub(super) fn attachment(record: &AttachmentRecord) -> Result<Attachment, WiringError> {
@@ -37,6 +43,9 @@ pub(super) fn attachment(record: &AttachmentRecord) -> Result<Attachment, Wiring
             path: absolute(path)?,
             interface: InterfaceName::new(interface)?,
         },
+        AttachmentRecord::Tap { name } if name.starts_with("cw") => {
+            return Err(WiringError::OwnName { name: name.clone() });
+        }
         AttachmentRecord::Tap { name } => Attachment::Tap {
             name: InterfaceName::new(name)?,
         },

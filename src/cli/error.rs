@@ -125,6 +125,7 @@ impl CliError {
         match self {
             Self::Client(ClientError::Refused { error, .. }) => &error.code,
             Self::Client(ClientError::Connect { .. }) => "no_agent",
+            Self::Client(ClientError::Silent { .. }) => "silent_agent",
             Self::Policy { .. } => "policy_invalid",
             Self::Config(_) => "config_invalid",
             Self::Node(NodeError::AlreadyRunning { .. }) => "already_running",

@@ -110,6 +110,7 @@ fn names_attachments_and_duplicates() {
             &["acme/nobody"],
         )?;
         refused(&lab, &create("x", "vhost-user:/tmp/x"), &["vpp"])?;
+        refused(&lab, &create("x", "tap:cw-up"), &["cw-up"])?;
 
         // Wrong usage is status 2, before anything is asked of the agent.
         for arguments in [
