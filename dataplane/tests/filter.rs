@@ -18,9 +18,13 @@ use causeway_types::SandboxUid;
 
 /// Runs `body` in a network namespace of its own, which ends with it.
 fn in_namespace(body: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::spawn(|| {
+    let test = causeway_testing::test_name();
+    let thread = std::thread::spawn(move || {
         if let Err(errno) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
-            println!("skipped: needs the right to make network namespaces ({errno})");
+            causeway_testing::skip(
+                &test,
+                &format!("needs the right to make network namespaces ({errno})"),
+            );
             return;
         }
         body();

@@ -96,7 +96,7 @@ impl Bench {
             output.ok().map(|output| (output.status.success(), output))
         };
         let Some((trusted, output)) = run("ours.pem", NAME).await else {
-            println!("skipped: needs {program}");
+            causeway_testing::skip(&format!("trust-{program}"), &format!("needs {program}"));
             return;
         };
         assert!(trusted, "{program}: {output:?}");

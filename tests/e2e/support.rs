@@ -22,7 +22,7 @@ pub(crate) fn in_lab_at(name: &str, folder: &Path, body: impl FnOnce(Lab) -> any
         return;
     }
     if let Err(reason) = isolate::available() {
-        skip(name, &reason);
+        causeway_testing::skip(name, &reason);
         return;
     }
     let arguments = [name, "--exact", "--nocapture", "--test-threads=1"].map(OsString::from);
@@ -36,14 +36,6 @@ pub(crate) fn in_lab_at(name: &str, folder: &Path, body: impl FnOnce(Lab) -> any
 /// The command under test.
 pub(crate) fn causeway_binary() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_causeway"))
-}
-
-/// Writes down that a test cannot run here, where the summary finds it.
-pub(crate) fn skip(name: &str, reason: &str) {
-    println!("skipped: {name}: {reason}");
-    let folder = std::env::var_os("CAUSEWAY_SKIPS")
-        .expect("a test that cannot run needs CAUSEWAY_SKIPS to say so: use `make test`");
-    std::fs::write(Path::new(&folder).join(name.replace("::", ".")), reason).unwrap();
 }
 
 /// A sandbox in a namespace of its own.

@@ -30,9 +30,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs `body` in network and mount namespaces of its own, which end with it.
 pub(crate) fn isolated(body: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::spawn(|| {
+    let test = causeway_testing::test_name();
+    let thread = std::thread::spawn(move || {
         if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
-            println!("skipped: needs the right to make namespaces ({errno})");
+            causeway_testing::skip(
+                &test,
+                &format!("needs the right to make namespaces ({errno})"),
+            );
             return;
         }
         let none = None::<&str>;

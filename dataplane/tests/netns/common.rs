@@ -53,13 +53,16 @@ pub(crate) fn isolated(test: &str, body: impl AsyncFnOnce()) {
         .status()
         .is_ok_and(|status| status.success())
     {
-        println!("skipped: needs root or unprivileged user namespaces: {test}");
+        causeway_testing::skip(test, "needs root or unprivileged user namespaces");
         return;
     }
     let status = command
         .arg(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--include-ignored"])
         .env(INSIDE, "1")
+        // The checkout may lie below a folder that the test covers with its own.
+        .current_dir("/")
+        .env("PWD", "/")
         .status()
         .unwrap();
     assert!(status.success(), "{test}: {status}");

@@ -42,7 +42,7 @@ pub(super) fn in_namespace<F: Future<Output = ()>>(name: &str, test: impl FnOnce
         .status()
         .is_ok_and(|s| s.success())
     {
-        println!("skipped: {name} needs root or user namespaces");
+        causeway_testing::skip(name, "needs root or user namespaces");
         return;
     }
     let script = format!(
@@ -134,14 +134,19 @@ impl World {
 
     /// Opens a connection from the sandbox to a port of the upstream, as TPROXY delivers it.
     pub(super) async fn connect(&self, port: u16) -> TcpStream {
-        let listener = TcpListener::bind((UPSTREAM, 0)).await.unwrap();
-        let socket = TcpSocket::new_v6().unwrap();
-        socket
-            .bind(SocketAddrV6::new(SANDBOX, 0, 0, 0).into())
-            .unwrap();
-        let address = listener.local_addr().unwrap();
-        let (client, accepted) = tokio::join!(socket.connect(address), listener.accept());
-        let (stream, source) = accepted.unwrap();
+        // A connection attempt can fail on a busy machine; waiting for it to be accepted would
+        // then never end.
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        let (client, stream, source) = loop {
+            match tokio::time::timeout_at(deadline, Self::pair()).await {
+                Ok(Ok(pair)) => break pair,
+                Ok(Err(error)) => {
+                    println!("a connection attempt failed: {error}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(_late) => panic!("no connection on the loopback"),
+            }
+        };
         let std::net::SocketAddr::V6(source) = source else {
             panic!("not IPv6: {source}")
         };
@@ -151,7 +156,18 @@ impl World {
             destination: SocketAddrV6::new(UPSTREAM, port, 0, 0),
         };
         tokio::spawn(session::serve(Arc::clone(&self.shared), accepted));
-        client.unwrap()
+        client
+    }
+
+    /// Both ends of a connection from the sandbox's address.
+    async fn pair() -> std::io::Result<(TcpStream, TcpStream, std::net::SocketAddr)> {
+        let listener = TcpListener::bind((UPSTREAM, 0)).await?;
+        let socket = TcpSocket::new_v6()?;
+        socket.bind(SocketAddrV6::new(SANDBOX, 0, 0, 0).into())?;
+        let address = listener.local_addr()?;
+        let (client, (stream, source)) =
+            tokio::try_join!(socket.connect(address), listener.accept())?;
+        Ok((client, stream, source))
     }
 
     /// The next audit record that fits.
