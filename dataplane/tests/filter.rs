@@ -2,7 +2,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stdout,
     reason = "the helpers of tests fail as tests do, and say what was skipped"
 )]
 

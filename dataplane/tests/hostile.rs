@@ -5,7 +5,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stdout,
     clippy::panic,
     clippy::too_many_lines,
     reason = "the helpers of tests fail as tests do, and say what was skipped; tables are long"

@@ -3,7 +3,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stdout,
     reason = "a test fails by panicking, and says what it left out"
 )]
 

@@ -4,7 +4,11 @@ use std::fs;
 use std::path::Path;
 
 /// Writes down that the present test cannot run on this machine, and why, where the summary of
-/// `make test` finds it. Without such a place the test fails: it must not pass silently.
+/// `make test` finds it.
+///
+/// # Panics
+///
+/// Without such a place: the test must not pass silently.
 #[expect(
     clippy::panic,
     clippy::print_stdout,

@@ -1,12 +1,7 @@
 //! The real command, agent and proxy, with real packets, in namespaces of their own.
 
 #![expect(clippy::print_stdout, reason = "tests say what they skip")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "tests"
-)]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod attach;
 mod bad_input;

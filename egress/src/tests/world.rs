@@ -144,7 +144,7 @@ impl World {
                     println!("a connection attempt failed: {error}");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
-                Err(_late) => panic!("no connection on the loopback"),
+                Err(late) => panic!("no connection on the loopback: {late}"),
             }
         };
         let std::net::SocketAddr::V6(source) = source else {
