@@ -25,7 +25,7 @@ pub enum Sniffed {
     BadTls(HelloError),
 }
 
-/// The longest method that is taken for one.
+/// No method is this long: at so many bytes, what began like one is something else.
 const MAX_METHOD: usize = 24;
 
 /// Looks at the first bytes of a connection. None: more of them are needed.
@@ -51,7 +51,8 @@ fn sniff_http(bytes: &[u8]) -> Option<Sniffed> {
         .count();
     let (method, rest) = bytes.split_at(method_length);
     match rest {
-        [] if method_length < MAX_METHOD => None,
+        _ if method_length == MAX_METHOD => Some(Sniffed::Opaque),
+        [] => None,
         [b' ', target @ ..] if !method.is_empty() => {
             if method == b"CONNECT" {
                 return Some(Sniffed::Http);
@@ -115,6 +116,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_method_is_too_long_at_the_same_byte_whatever_follows() {
+        let longest = "A".repeat(MAX_METHOD - 1);
+        assert_eq!(sniff(longest.as_bytes()), None);
+        let request = format!("{longest} / HTTP/1.1\r\n");
+        assert_eq!(sniff(request.as_bytes()), Some(Sniffed::Http));
+        for tail in ["", " ", " / HTTP/1.1\r\n", "A"] {
+            let text = format!("{longest}A{tail}");
+            assert_eq!(sniff(text.as_bytes()), Some(Sniffed::Opaque), "{text:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_judged_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..512)) {
@@ -123,7 +136,7 @@ mod tests {
 
         #[test]
         fn a_verdict_does_not_change_with_more_bytes(
-            text in "[A-Z]{1,9} [/*h]{1}[ -~]{0,40}",
+            text in "[A-Z]{1,30} [/*h]{1}[ -~]{0,40}",
             cut in 1_usize..50,
         ) {
             let cut = cut.min(text.len());
