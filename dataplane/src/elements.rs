@@ -182,6 +182,18 @@ impl ElementChanges {
         self.add.len() + self.remove.len()
     }
 
+    /// Whether a flow that was permitted may not be any more. Adding a denial or a quarantine
+    /// does that, and taking anything else away; adding a right does not.
+    pub fn revokes(&self) -> bool {
+        let denies = |element: &Element| {
+            matches!(
+                element,
+                Element::EgressDeny { .. } | Element::Quarantine { .. }
+            )
+        };
+        self.add.iter().any(denies) || !self.remove.iter().all(denies)
+    }
+
     /// What leads from `from` to `to`.
     pub fn between(from: &BTreeSet<Element>, to: &BTreeSet<Element>) -> Self {
         Self {

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use causeway_dataplane::elements::{
     Element, ElementChanges, GroupId, PortIndexes, PortRef, ServiceBlock,
 };
-use causeway_dataplane::kernel::nft::{Filter, Installed, NftError, Ruleset};
+use causeway_dataplane::kernel::nft::{Epoch, Filter, Installed, NftError, Ruleset};
 use causeway_types::SandboxUid;
 
 /// Runs `body` in a network namespace of its own, which ends with it.
@@ -66,7 +66,7 @@ fn block(protocols: (u8, u8), ports: (u16, u16)) -> ServiceBlock {
 /// At least one element of every kind, with the edges.
 fn examples() -> Vec<Element> {
     let net = |text: &str| text.parse().unwrap();
-    let (a, b) = (GroupId(1), GroupId(u32::MAX));
+    let (a, b) = (GroupId(1), GroupId(0x8123_4567));
     let services = [
         block((6, 6), (443, 443)),
         block((17, 17), (0, u16::MAX)),
@@ -202,35 +202,43 @@ fn nft_shows_what_we_wrote() {
         for (set, lines) in [
             (
                 "groups",
-                &["2001:db8::1 : 0x00000001", "2001:db8::2 : 0xffffffff"][..],
+                &["2001:db8::1 : 0x00000001", "2001:db8::2 : 0x81234567"][..],
             ),
             (
                 "group_prefixes",
                 &[
                     "2001:db8:1::/64 : 0x00000001",
-                    "2001:db8:1:1::/64 : 0xffffffff",
+                    "2001:db8:1:1::/64 : 0x81234567",
                 ],
+            ),
+            (
+                "groups_to",
+                &["2001:db8::1 : 0:1", "2001:db8::2 : 8123:4567"],
+            ),
+            (
+                "group_prefixes_to",
+                &["2001:db8:1::/64 : 0:1", "2001:db8:1:1::/64 : 8123:4567"],
             ),
             (
                 "quarantine",
                 &["2001:db8::1", "2001:db8::2/127", "ffff::/16"],
             ),
             ("sources", &["1 . 2001:db8::1", "16909060 . fe80::1:2"]),
-            ("reach", &["0x00000001 . 0xffffffff"]),
-            ("share", &["0xffffffff . 0x00000001"]),
+            ("reach", &["0x00000001 . 8123:4567"]),
+            ("share", &["0x81234567 . 0:1"]),
             (
                 "reach_ports",
                 &[
-                    "0xffffffff . 0x00000001 . tcp . 443",
-                    "0xffffffff . 0x00000001 . udp . 0-65535",
-                    "0xffffffff . 0x00000001 . ipv6-icmp . 0-65535",
+                    "0x81234567 . 0:1 . tcp . 443",
+                    "0x81234567 . 0:1 . udp . 0-65535",
+                    "0x81234567 . 0:1 . ipv6-icmp . 0-65535",
                 ],
             ),
-            ("reach_portless", &["0xffffffff . 0x00000001 . ipv6-icmp"]),
+            ("reach_portless", &["0x81234567 . 0:1 . ipv6-icmp"]),
             ("egress", &["0x00000001 . ::/0 . 0-255 . 0-65535"]),
             (
                 "egress_deny_portless",
-                &["0xffffffff . 2600:2::/33 . 0-255"],
+                &["0x81234567 . 2600:2::/33 . 0-255"],
             ),
             ("inbound", &["0x00000001 . 2600:4::7 . tcp . 443"]),
         ] {
@@ -341,13 +349,65 @@ fn structure_is_written_once_and_replaced_with_its_elements() {
 }
 
 #[test]
+fn an_epoch_ends_with_every_change_that_takes_a_right_away() {
+    in_namespace(|| {
+        let indexes = PortIndexes::default();
+        let mut filter = Filter::open().unwrap();
+        filter.install(&ruleset()).unwrap();
+        assert_eq!(filter.epoch().unwrap(), None);
+        let quarantine = Element::Quarantine {
+            prefix: "2001:db8::1/128".parse().unwrap(),
+        };
+        let denial = Element::EgressDeny {
+            group: GroupId(1),
+            prefix: "2600:2::/33".parse().unwrap(),
+            service: ServiceBlock::ALL,
+        };
+        let right = Element::Reach {
+            from: GroupId(1),
+            to: GroupId(2),
+        };
+        let mut number = 0;
+        for (change, lasts) in [
+            (add(&[right]), true),
+            (add(&[quarantine]), false),
+            (remove(&[quarantine]), true),
+            (add(&[denial]), false),
+            (remove(&[denial]), true),
+            (remove(&[right]), false),
+        ] {
+            number += 1;
+            let epoch = Epoch::at(Duration::from_millis(number));
+            filter.begin_epoch(epoch).unwrap();
+            assert_eq!(filter.epoch().unwrap(), Some(epoch));
+            filter.apply(&change, &indexes).unwrap();
+            let expected = lasts.then_some(epoch);
+            assert_eq!(filter.epoch().unwrap(), expected, "{change:?}");
+        }
+
+        filter.begin_epoch(Epoch::at(Duration::ZERO)).unwrap();
+        nft(&["add element inet causeway reach_portless { 77 . 0:4e . 58 }"]);
+        let strays = filter.elements(&indexes).unwrap().strays;
+        filter.remove_strays(strays).unwrap();
+        assert_eq!(filter.epoch().unwrap(), None);
+
+        // New rules judge by themselves.
+        filter.begin_epoch(Epoch::at(Duration::ZERO)).unwrap();
+        let mut other = ruleset();
+        other.uplink = "eth9".to_owned();
+        filter.install(&other).unwrap();
+        assert_eq!(filter.epoch().unwrap(), None);
+    });
+}
+
+#[test]
 fn strays_are_found_and_removed() {
     in_namespace(|| {
         let indexes = PortIndexes::default();
         let mut filter = Filter::open().unwrap();
         filter.install(&ruleset()).unwrap();
         filter.apply(&add(&examples()), &indexes).unwrap();
-        nft(&["add element inet causeway reach_portless { 77 . 78 . 58 }"]);
+        nft(&["add element inet causeway reach_portless { 77 . 0:4e . 58 }"]);
         let there = filter.elements(&indexes).unwrap();
         assert_eq!(there.strays.len(), 1);
         filter.remove_strays(there.strays).unwrap();

@@ -850,11 +850,11 @@ fn replies_pass_and_a_change_takes_effect_on_live_flows() {
                 last_port: 7000,
             },
         };
+        stamped(&mut lab);
         lab.change(&[], &[rule]);
         both_are_dropped(&mut lab, Reason::IngressDenied);
         lab.change(&[rule], &[]);
-        lab.host("a").send(&udp(to("b"), (4000, 7000), CONTROL));
-        lab.host("b").await_frame(|frame| carries(frame, CONTROL));
+        stamped(&mut lab);
 
         // Quarantine of either end.
         for name in ["a", "b"] {
@@ -864,8 +864,7 @@ fn replies_pass_and_a_change_takes_effect_on_live_flows() {
             lab.change(&[quarantine], &[]);
             both_are_dropped(&mut lab, Reason::Quarantined);
             lab.change(&[], &[quarantine]);
-            lab.host("a").send(&udp(to("b"), (4000, 7000), CONTROL));
-            lab.host("b").await_frame(|frame| carries(frame, CONTROL));
+            stamped(&mut lab);
         }
         // Another group, as when a label changes.
         let group = |number| Element::Group {
@@ -874,6 +873,41 @@ fn replies_pass_and_a_change_takes_effect_on_live_flows() {
         };
         lab.change(&[group(9)], &[group(1)]);
         both_are_dropped(&mut lab, Reason::NoSharedNetwork);
+    });
+}
+
+/// Sends one packet each way on the live flow while there is an epoch to stamp it with.
+fn stamped(lab: &mut Lab) {
+    lab.await_epoch();
+    lab.host("a").send(&udp(to("b"), (4000, 7000), CONTROL));
+    lab.host("b").await_frame(|frame| carries(frame, CONTROL));
+    lab.host("b")
+        .send(&udp((address("b"), address("a")), (7000, 4000), CONTROL));
+    lab.host("a").await_frame(|frame| carries(frame, CONTROL));
+}
+
+#[test]
+fn a_judged_flow_is_not_judged_again_until_a_right_is_taken_away() {
+    isolated(|| {
+        let mut lab = lab();
+        stamped(&mut lab);
+        // Behind the backend's back, so that the epoch goes on: the flow does too, and a new one
+        // like it does not begin.
+        Lab::flush("reach_ports");
+        lab.host("a").send(&udp(to("b"), (4000, 7000), CONTROL));
+        lab.host("b").await_frame(|frame| carries(frame, CONTROL));
+        lab.hostile(&case(
+            "a new flow",
+            &udp(to("b"), (4001, 7000), HOSTILE),
+            Reason::IngressDenied,
+        ));
+        // Any right will do.
+        let group = Element::Group {
+            address: address("d"),
+            group: GroupId(4),
+        };
+        lab.change(&[], &[group]);
+        both_are_dropped(&mut lab, Reason::IngressDenied);
     });
 }
 

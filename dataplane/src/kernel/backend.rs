@@ -7,7 +7,7 @@ use std::thread;
 use causeway_types::{Reason, SandboxUid};
 use tokio::sync::oneshot;
 
-use super::nft::{Filter, Raised};
+use super::nft::{Epochs, Filter, Raised};
 use super::port::{self, Indexes};
 use super::router::{self, Router};
 use super::worker::{Pool, Worker};
@@ -33,7 +33,8 @@ struct Running {
     pool: Pool,
     new_indexes: Indexes,
     ports: Mutex<PortIndexes>,
-    filter: Mutex<Filter>,
+    filter: Arc<Mutex<Filter>>,
+    epochs: Epochs,
 }
 
 impl Running {
@@ -102,11 +103,18 @@ fn start(config: &KernelConfig) -> Result<Running, BackendError> {
     let ports = observe::ports(&mut routes)?.indexes;
     let Raised { strays, .. } = filter.elements(&ports)?;
     filter.remove_strays(strays)?;
+    let filter = Arc::new(Mutex::new(filter));
+    let epochs = Epochs::start(&filter).map_err(|source| BackendError::Io {
+        operation: "start a thread for",
+        path: "/run/netns".into(),
+        source,
+    })?;
     Ok(Running {
+        epochs,
         pool: Pool::start(namespace, host)?,
         new_indexes: Indexes::above(highest_index),
         ports: Mutex::new(ports),
-        filter: Mutex::new(filter),
+        filter,
     })
 }
 
@@ -141,7 +149,12 @@ fn write(running: &Running, changes: &ElementChanges) -> Result<(), BackendError
         let known = pairs.filter_map(|uid| Some((uid, ports.index(uid)?)));
         known.collect::<PortIndexes>()
     };
-    Ok(running.filter().apply(changes, &indexes)?)
+    let applied = running.filter().apply(changes, &indexes);
+    // Also after a failure: part of a large change may have been made.
+    if changes.revokes() {
+        running.epochs.ended();
+    }
+    Ok(applied?)
 }
 
 fn count(running: &Running, worker: &mut Worker) -> Result<Counters, BackendError> {

@@ -14,6 +14,7 @@ use causeway_types::{Layer, Reason, SandboxUid};
 use crate::backend::BackendError;
 use crate::elements::{Element, ElementChanges, PortIndexes};
 
+mod epoch;
 mod install;
 mod lower;
 pub mod message;
@@ -22,6 +23,7 @@ mod set;
 mod socket;
 pub mod wire;
 
+pub use epoch::{Epoch, Epochs};
 pub use install::Installed;
 pub use lower::Raised;
 pub use ruleset::{Ruleset, TABLE};
@@ -157,6 +159,8 @@ pub type Drops = BTreeMap<(u32, Reason), u64>;
 pub struct Filter {
     socket: Socket,
     sequence: u32,
+    /// How many epochs were ended by this handle.
+    endings: u64,
 }
 
 impl Filter {
@@ -166,6 +170,7 @@ impl Filter {
         Ok(Self {
             socket,
             sequence: 0,
+            endings: 0,
         })
     }
 
@@ -173,12 +178,19 @@ impl Filter {
     /// into the socket's buffer (some thirty thousand elements where the process may choose it).
     ///
     /// Adding what is there and removing what is not changes nothing.
+    ///
+    /// A change that takes a right away ends the [epoch](Epoch) in the same transaction. That is
+    /// for the caller to [begin anew](Epochs::ended), and until then every packet is judged.
     pub fn apply(
         &mut self,
         changes: &ElementChanges,
         indexes: &PortIndexes,
     ) -> Result<(), NftError> {
-        let mut entries = Vec::with_capacity(changes.len() * 2);
+        let mut entries = Vec::with_capacity(changes.len() * 2 + 2);
+        if changes.revokes() {
+            entries.extend(epoch::end());
+            self.endings += 1;
+        }
         let lists = [
             (Action::Delete, &changes.remove),
             (Action::Add, &changes.add),
@@ -207,11 +219,33 @@ impl Filter {
 
     /// Removes entries that belong to no element.
     pub fn remove_strays(&mut self, strays: Vec<Entry>) -> Result<(), NftError> {
-        let changes: Vec<_> = strays
+        if strays.is_empty() {
+            return Ok(());
+        }
+        let deletions = strays
             .into_iter()
-            .map(|entry| (Action::Delete, Family::Inet, entry))
-            .collect();
+            .map(|entry| (Action::Delete, Family::Inet, entry));
+        self.endings += 1;
+        let changes: Vec<_> = epoch::end().into_iter().chain(deletions).collect();
         self.change(&changes)
+    }
+
+    /// The epoch whose stamps count; none in the moments after one was ended.
+    pub fn epoch(&mut self) -> Result<Option<Epoch>, NftError> {
+        let entries = self.entries(Set::Fresh)?;
+        Ok(entries.first().and_then(epoch::read))
+    }
+
+    /// How many epochs were ended through this handle.
+    pub fn endings(&self) -> u64 {
+        self.endings
+    }
+
+    /// Ends the epoch that there is and begins another. Whoever calls this has made sure that
+    /// no packet is still on its way through the rules that was met by one of the sets as they
+    /// were before the last change that takes a right away.
+    pub fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), NftError> {
+        self.change(&epoch::begin(epoch))
     }
 
     /// Packets dropped since the structure was written.
@@ -280,7 +314,7 @@ impl Filter {
                 Some((at, (Action::Delete, ..))) if errno == libc::ENOENT => {
                     absent.insert(at);
                 }
-                Some((_, (Action::Add, ..))) if errno == libc::ENOENT => {
+                Some((_, (Action::Add | Action::Empty, ..))) if errno == libc::ENOENT => {
                     self.socket.drain();
                     return Err(NftError::Missing);
                 }

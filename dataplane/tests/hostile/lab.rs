@@ -262,6 +262,25 @@ impl Lab {
         self.runtime.block_on(self.backend.apply(&changes)).unwrap();
     }
 
+    /// Empties a set without the backend's knowledge.
+    pub(crate) fn flush(set: &'static str) {
+        let status = inside(ROUTER, move || {
+            Command::new("nft")
+                .args(["flush", "set", "inet", "causeway", set])
+                .status()
+        });
+        assert!(status.unwrap().success());
+    }
+
+    /// Waits until flows are stamped again.
+    pub(crate) fn await_epoch(&mut self) {
+        let deadline = Clock::now() + PATIENCE;
+        while self.filter.epoch().unwrap().is_none() {
+            assert!(Clock::now() < deadline, "no new epoch begins");
+            std::thread::yield_now();
+        }
+    }
+
     pub(crate) fn drops(&mut self) -> Drops {
         self.filter.drops().unwrap()
     }

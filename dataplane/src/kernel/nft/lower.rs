@@ -1,8 +1,9 @@
 //! From elements to entries of the kernel's sets and back.
 //!
 //! An element that is about services becomes an entry of the set with ports and, where it is
-//! meant for protocols that have none, a second one without. Reading back, the first says what
-//! the element is and the second must be there as well.
+//! meant for protocols that have none, a second one without. The group of a sandbox is written
+//! twice, for either end of a flow. Reading back, the first says what the element is and the
+//! second must be there as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
@@ -27,14 +28,12 @@ pub(super) fn lower(element: &Element, indexes: &PortIndexes) -> Option<Vec<Entr
             )]
         }
         Element::Group { address, group } => {
-            vec![single(
-                Set::Groups,
-                Key::default().address(address),
-                Some(group.0),
-            )]
+            let entry = |set| single(set, Key::default().address(address), Some(group.0));
+            vec![entry(Set::Groups), entry(Set::GroupsTo)]
         }
         Element::GroupPrefix { prefix, group } => {
-            vec![range(Set::GroupPrefixes, prefix, Some(group.0))]
+            let entry = |set| range(set, prefix, Some(group.0));
+            vec![entry(Set::GroupPrefixes), entry(Set::GroupPrefixesTo)]
         }
         Element::Quarantine { prefix } => vec![range(Set::Quarantine, prefix, None)],
         Element::Reach { from, to } => vec![single(Set::Reach, pair(from, to), None)],
@@ -228,12 +227,16 @@ fn element(entry: &Entry, indexes: &PortIndexes) -> Option<Element> {
             let service = service(&mut first, &mut last)?;
             outside(entry.set, group, prefix, service)?
         }
-        Set::ReachPortless
+        Set::GroupsTo
+        | Set::GroupPrefixesTo
+        | Set::ReachPortless
         | Set::EgressPortless
         | Set::EgressReservedPortless
         | Set::EgressDenyPortless
         | Set::InboundPortless
-        | Set::Drops => return None,
+        | Set::Drops
+        | Set::Epoch
+        | Set::Fresh => return None,
     };
     Some(element)
 }
@@ -389,18 +392,24 @@ mod tests {
 
     #[test]
     fn half_an_element_is_a_stray() {
-        let element = Element::ReachPorts {
+        let ports = Element::ReachPorts {
             from: GroupId(1),
             to: GroupId(2),
             service: ServiceBlock::ALL,
         };
+        let group = Element::Group {
+            address: Ipv6Addr::LOCALHOST,
+            group: GroupId(1),
+        };
         let indexes = PortIndexes::default();
-        let entries = lower(&element, &indexes).unwrap();
-        assert_eq!(entries.len(), 2);
-        for entry in entries {
-            let raised = raise(vec![entry.clone()], &indexes);
-            assert_eq!(raised.elements, BTreeSet::new());
-            assert_eq!(raised.strays, [entry]);
+        for element in [ports, group] {
+            let entries = lower(&element, &indexes).unwrap();
+            assert_eq!(entries.len(), 2);
+            for entry in entries {
+                let raised = raise(vec![entry.clone()], &indexes);
+                assert_eq!(raised.elements, BTreeSet::new());
+                assert_eq!(raised.strays, [entry]);
+            }
         }
     }
 }

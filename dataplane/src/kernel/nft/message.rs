@@ -77,6 +77,9 @@ pub enum Action {
     Add,
     /// Deletes it.
     Delete,
+    /// Deletes everything in its set; the entry itself does not matter. That there is nothing is
+    /// no error.
+    Empty,
 }
 
 /// The sequence number of a batch's first change; those of its begin and end lie around.
@@ -125,13 +128,16 @@ fn encode_change(
 ) {
     let (kind, create) = match action {
         Action::Add => (NEWSETELEM, NLM_F_CREATE),
-        Action::Delete => (DELSETELEM, 0),
+        Action::Delete | Action::Empty => (DELSETELEM, 0),
     };
     let flags = NLM_F_REQUEST | flags | create;
     out.message((kind, flags, sequence), (family.number(), 0), |out| {
         out.text(SET_ELEM_LIST_TABLE, TABLE);
         out.text(SET_ELEM_LIST_SET, entry.set.name());
-        out.nested(SET_ELEM_LIST_ELEMENTS, |out| encode_entry(out, entry));
+        // Without a list it is about all of them.
+        if action != Action::Empty {
+            out.nested(SET_ELEM_LIST_ELEMENTS, |out| encode_entry(out, entry));
+        }
     });
 }
 

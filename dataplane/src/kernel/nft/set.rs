@@ -12,6 +12,10 @@ pub enum Set {
     Groups,
     /// Group by prefix.
     GroupPrefixes,
+    /// Group by address, of the end that a flow goes to.
+    GroupsTo,
+    /// Group by prefix, of the end that a flow goes to.
+    GroupPrefixesTo,
     /// Pairs of groups without restriction.
     Reach,
     /// Pairs of groups with a network in common.
@@ -40,6 +44,10 @@ pub enum Set {
     Quarantine,
     /// Counters of drops.
     Drops,
+    /// The epoch that flows are stamped with. Not in [`Set::ALL`]: it holds no element.
+    Epoch,
+    /// The epoch whose stamps count. Not in [`Set::ALL`] either.
+    Fresh,
 }
 
 /// What one part of a key is.
@@ -49,6 +57,11 @@ pub enum Field {
     Index,
     /// A mark, in the machine's byte order.
     Mark,
+    /// The number of a group where it travels in a packet's priority, in the machine's byte
+    /// order. `nft` takes it for a traffic class and writes it in two parts.
+    Class,
+    /// The same in network order, for the reason below.
+    OrderedClass,
     /// A mark in network order: intervals are compared byte by byte, and `nft` turns marks
     /// around before it looks them up among intervals.
     OrderedMark,
@@ -65,7 +78,13 @@ impl Field {
     const fn length(self) -> usize {
         match self {
             Self::Address => 16,
-            Self::Index | Self::Mark | Self::OrderedMark | Self::Protocol | Self::Port => 4,
+            Self::Index
+            | Self::Mark
+            | Self::OrderedMark
+            | Self::Class
+            | Self::OrderedClass
+            | Self::Protocol
+            | Self::Port => 4,
         }
     }
 
@@ -75,6 +94,8 @@ impl Field {
                 u32::from_ne_bytes([a, b, c, d]).to_string()
             }
             (Self::OrderedMark, &[a, b, c, d]) => u32::from_be_bytes([a, b, c, d]).to_string(),
+            (Self::Class, &[a, b, c, d]) => class_text(u32::from_ne_bytes([a, b, c, d])),
+            (Self::OrderedClass, &[a, b, c, d]) => class_text(u32::from_be_bytes([a, b, c, d])),
             (Self::Protocol, &[a, ..]) => a.to_string(),
             (Self::Port, &[a, b, ..]) => u16::from_be_bytes([a, b]).to_string(),
             (Self::Address, bytes) => <[u8; 16]>::try_from(bytes)
@@ -85,19 +106,26 @@ impl Field {
     }
 }
 
-use Field::{Address, Index, Mark, OrderedMark, Port, Protocol};
+/// A traffic class as `nft` writes it: two numbers of 16 bits in hexadecimal.
+fn class_text(value: u32) -> String {
+    format!("{:x}:{:x}", value >> 16, value & 0xffff)
+}
 
-const GROUP_SERVICE: &[Field] = &[OrderedMark, OrderedMark, Protocol, Port];
-const GROUP_PROTOCOL: &[Field] = &[OrderedMark, OrderedMark, Protocol];
+use Field::{Address, Class, Index, Mark, OrderedClass, OrderedMark, Port, Protocol};
+
+const GROUP_SERVICE: &[Field] = &[OrderedMark, OrderedClass, Protocol, Port];
+const GROUP_PROTOCOL: &[Field] = &[OrderedMark, OrderedClass, Protocol];
 const PREFIX_SERVICE: &[Field] = &[OrderedMark, Address, Protocol, Port];
 const PREFIX_PROTOCOL: &[Field] = &[OrderedMark, Address, Protocol];
 
 impl Set {
-    /// Every set.
+    /// Every set whose contents are read back, and kept when the structure is replaced.
     pub const ALL: &'static [Self] = &[
         Self::Sources,
         Self::Groups,
         Self::GroupPrefixes,
+        Self::GroupsTo,
+        Self::GroupPrefixesTo,
         Self::Reach,
         Self::Share,
         Self::ReachPorts,
@@ -120,6 +148,8 @@ impl Set {
             Self::Sources => "sources",
             Self::Groups => "groups",
             Self::GroupPrefixes => "group_prefixes",
+            Self::GroupsTo => "groups_to",
+            Self::GroupPrefixesTo => "group_prefixes_to",
             Self::Reach => "reach",
             Self::Share => "share",
             Self::ReachPorts => "reach_ports",
@@ -134,6 +164,8 @@ impl Set {
             Self::InboundPortless => "inbound_portless",
             Self::Quarantine => "quarantine",
             Self::Drops => "drops",
+            Self::Epoch => "epoch",
+            Self::Fresh => "fresh",
         }
     }
 
@@ -141,8 +173,12 @@ impl Set {
     pub const fn fields(self) -> &'static [Field] {
         match self {
             Self::Sources => &[Index, Address],
-            Self::Groups | Self::GroupPrefixes | Self::Quarantine => &[Address],
-            Self::Reach | Self::Share => &[Mark, Mark],
+            Self::Groups
+            | Self::GroupPrefixes
+            | Self::GroupsTo
+            | Self::GroupPrefixesTo
+            | Self::Quarantine => &[Address],
+            Self::Reach | Self::Share => &[Mark, Class],
             Self::ReachPorts => GROUP_SERVICE,
             Self::ReachPortless => GROUP_PROTOCOL,
             Self::Egress | Self::EgressReserved | Self::EgressDeny | Self::Inbound => {
@@ -153,6 +189,8 @@ impl Set {
             | Self::EgressDenyPortless
             | Self::InboundPortless => PREFIX_PROTOCOL,
             Self::Drops => &[Index, Mark],
+            Self::Epoch => &[Class],
+            Self::Fresh => &[Mark],
         }
     }
 
@@ -160,13 +198,27 @@ impl Set {
     pub const fn interval(self) -> bool {
         !matches!(
             self,
-            Self::Sources | Self::Groups | Self::Reach | Self::Share | Self::Drops
+            Self::Sources
+                | Self::Groups
+                | Self::GroupsTo
+                | Self::Reach
+                | Self::Share
+                | Self::Drops
+                | Self::Epoch
+                | Self::Fresh
         )
     }
 
-    /// Whether its elements carry a mark.
+    /// Whether its elements carry a number: a mark or a class.
     pub const fn map(self) -> bool {
-        matches!(self, Self::Groups | Self::GroupPrefixes)
+        matches!(
+            self,
+            Self::Groups
+                | Self::GroupPrefixes
+                | Self::GroupsTo
+                | Self::GroupPrefixesTo
+                | Self::Epoch
+        )
     }
 
     /// Whether its intervals are kept as two elements, the first address and the one behind
@@ -190,7 +242,7 @@ pub struct Entry {
     pub first: Vec<u8>,
     /// The last key of an interval, itself included; of a single key the same.
     pub last: Vec<u8>,
-    /// The mark, in maps.
+    /// The number, in maps.
     pub mark: Option<u32>,
 }
 
@@ -215,7 +267,10 @@ impl Entry {
         }
         if let Some(mark) = self.mark {
             // Writing to a string cannot fail.
-            let _ = write!(text, " : {mark}");
+            let _ = match self.set {
+                Set::GroupsTo | Set::GroupPrefixesTo => write!(text, " : {}", class_text(mark)),
+                _ => write!(text, " : {mark}"),
+            };
         }
         text
     }
