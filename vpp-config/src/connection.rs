@@ -68,6 +68,8 @@ struct Shared {
     outgoing: mpsc::Sender<Outgoing>,
     pending: Pending,
     closed: watch::Sender<Option<CloseReason>>,
+    /// The numbers of answers that have the client's index before their context.
+    index_first: Vec<u16>,
     /// Messages of a known event, by number.
     event_ids: Vec<(u16, MessageId)>,
     events: broadcast::Sender<Event>,
@@ -133,6 +135,11 @@ impl Connection {
         }
         let vpe_pid = handshake::ping(&mut stream, &mut greeting).await?;
         let (outgoing, queue) = mpsc::channel(options.window.max(1));
+        let index_first = declared()
+            .filter(|declared| matches!(declared.role, Role::Reply | Role::Details))
+            .filter(|declared| declared.has_index())
+            .filter_map(|declared| greeting.table.number(declared.id))
+            .collect();
         let event_ids = declared()
             .filter(|declared| declared.role == Role::Event)
             .filter_map(|declared| Some((greeting.table.number(declared.id)?, declared.id)))
@@ -147,6 +154,7 @@ impl Connection {
             outgoing,
             pending: Pending::default(),
             closed: watch::Sender::new(None),
+            index_first,
             event_ids,
             events,
             strays: AtomicU64::new(0),

@@ -2,6 +2,7 @@
 //!
 //! - [`Client`] speaks VPP's binary API over its Unix socket: requests with deadlines, a bounded
 //!   number of them in flight, dumps, cursors, events, and a new connection when VPP restarts.
+//! - [`stats::Stats`] reads VPP's counters from its shared memory.
 //! - [`messages`] declares messages, each with the name and CRC that VPP knows it by.
 //!
 //! ```no_run
@@ -39,6 +40,7 @@ pub mod event;
 pub mod messages;
 mod options;
 mod retval;
+pub mod stats;
 pub mod table;
 pub mod types;
 
@@ -47,4 +49,5 @@ pub use connection::{CallError, CloseReason, ConnectError, Connection, VppIdenti
 pub use event::{Event, EventError, Events};
 pub use options::Options;
 pub use retval::Retval;
+pub use stats::{Stats, StatsError};
 pub use table::{Missing, Needs};

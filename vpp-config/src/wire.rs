@@ -1,4 +1,4 @@
-//! How values are laid out in VPP's messages: packed, big-endian, without padding.
+//! How values are laid out in VPP's messages: packed, integers big-endian, without padding.
 //!
 //! [`Wire`] is implemented for integers, addresses, texts, arrays and the types of
 //! [`crate::types`]. Decoding checks every length against what is left of the input before it

@@ -58,7 +58,7 @@ pub(super) async fn greet(
         return Err(ConnectError::Refused { response });
     }
     Ok(Greeting {
-        table: MessageTable::new(&reply.table),
+        table: MessageTable::new(&reply.message_table),
         client_index: reply.index,
         input,
         max_frame: options.max_frame,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::OwnedReadHalf;
 
@@ -43,7 +43,7 @@ async fn receive(socket: &mut OwnedReadHalf, input: &mut BytesMut, shared: &Shar
 }
 
 /// By number first: an event has the client's index where others have their context.
-fn dispatch(received: Received, shared: &Shared) {
+fn dispatch(mut received: Received, shared: &Shared) {
     let event = shared
         .event_ids
         .iter()
@@ -58,6 +58,10 @@ fn dispatch(received: Received, shared: &Shared) {
         // Without a receiver there is nobody to tell.
         let _nobody = shared.events.send(event);
         return;
+    }
+    if shared.index_first.contains(&received.number) {
+        // What is too short for its context has none, and is a stray.
+        received.context = received.body.try_get_u32().unwrap_or_default();
     }
     let (number, context) = (received.number, received.context);
     if !shared.pending.answer(received) {

@@ -156,13 +156,26 @@ pub enum Role {
     Event,
 }
 
-impl Role {
-    /// How many bytes of message id, client index and context come before the body.
-    pub const fn header_len(self) -> usize {
-        match self {
-            Role::Request | Role::Dump | Role::Get => 10,
-            Role::Reply | Role::Details | Role::Event => 6,
+/// Answers that have the client's index before their context, where all others have none.
+const INDEX_FIRST: &[&str] = &[
+    "feature_is_enabled_reply",
+    "sw_interface_rx_placement_details",
+];
+
+impl Declared {
+    /// Whether it has the client's index before its context.
+    pub fn has_index(&self) -> bool {
+        match self.role {
+            Role::Request | Role::Dump | Role::Get => true,
+            Role::Reply | Role::Details => INDEX_FIRST.contains(&self.id.name),
+            // It has an index, and no context.
+            Role::Event => false,
         }
+    }
+
+    /// How many bytes of number, index and context come before the body.
+    pub fn header_len(&self) -> usize {
+        if self.has_index() { 10 } else { 6 }
     }
 }
 

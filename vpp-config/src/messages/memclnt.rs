@@ -46,7 +46,7 @@ wire_structs! {
         /// The index that later messages carry.
         index: u32,
         /// Which number each message has in this connection.
-        [u16: table] table: Vec<TableEntry>,
+        [u16: message_table] message_table: Vec<TableEntry>,
     }
 
     /// The number of one message.
@@ -65,13 +65,13 @@ impl SockclntCreateReply {
         let response = i32::get(input)?;
         let index = u32::get(input)?;
         input.count::<u16>()?;
-        let table = Wire::get(input)?;
+        let message_table = Wire::get(input)?;
         Ok(Self {
             client_index: 0,
             context,
             response,
             index,
-            table,
+            message_table,
         })
     }
 }

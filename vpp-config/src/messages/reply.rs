@@ -26,7 +26,7 @@ replies! {
     }
 
     /// The versions of API files.
-    ApiVersions { [u32: versions] versions: Vec<ModuleVersion> }
+    ApiVersions { [u32: api_versions] api_versions: Vec<ModuleVersion> }
 
     /// Definitions.
     ApiJson { json: VarText }

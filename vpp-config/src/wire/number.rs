@@ -23,7 +23,25 @@ macro_rules! numbers {
     )*};
 }
 
-numbers!(u8 u16 u32 u64 i16 i32 f64);
+numbers!(u8 u16 u32 u64 i16 i32);
+
+/// In the byte order of the machine: VPP leaves it as it is, and runs on the same machine.
+impl Wire for f64 {
+    const MIN: usize = 8;
+
+    fn put(&self, out: &mut Writer) -> Result<(), EncodeError> {
+        out.bytes(&self.to_ne_bytes());
+        Ok(())
+    }
+
+    fn get(input: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self::from_ne_bytes(input.array()?))
+    }
+
+    fn unset() -> Self {
+        0.0
+    }
+}
 
 macro_rules! counts {
     ($($type:ident)*) => {$(

@@ -1,0 +1,5 @@
+//! The client against a fake VPP, so that it runs everywhere.
+
+mod calls;
+mod fake;
+mod reconnect;
