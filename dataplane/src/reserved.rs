@@ -6,44 +6,15 @@
 
 use std::net::Ipv6Addr;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use causeway_types::special_ranges;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Ranges of IPv4 that are not globally reachable (RFC 6890 and its registry).
-const IPV4: &[Ipv4Net] = &[
-    v4(0, 0, 0, 8),
-    v4(10, 0, 0, 8),
-    v4(100, 64, 0, 10),
-    v4(127, 0, 0, 8),
-    v4(169, 254, 0, 16),
-    v4(172, 16, 0, 12),
-    v4(192, 0, 0, 24),
-    // A metadata service in public space, which `causeway_types::classify` knows too.
-    Ipv4Net::new_assert(std::net::Ipv4Addr::new(168, 63, 129, 16), 32),
-    v4(192, 0, 2, 24),
-    v4(192, 88, 99, 24),
-    v4(192, 168, 0, 16),
-    v4(198, 18, 0, 15),
-    v4(198, 51, 100, 24),
-    v4(203, 0, 113, 24),
-    v4(224, 0, 0, 4),
-    v4(240, 0, 0, 4),
-];
-
-/// Ranges of IPv6 that have a name and are not globally reachable.
-const IPV6: &[Ipv6Net] = &[
+/// Forms of IPv4 inside IPv6 that no packet on a wire has, reserved whatever is inside: compatible
+/// and mapped addresses (RFC 4291) and those of stateless translators (RFC 2765).
+const FORMS: &[Ipv6Net] = &[
     v6([0, 0, 0, 0, 0, 0, 0, 0], 96),
     v6([0, 0, 0, 0, 0, 0xffff, 0, 0], 96),
     v6([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),
-    v6([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),
-    v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64),
-    v6([0x2001, 0, 0, 0, 0, 0, 0, 0], 23),
-    v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
-    v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20),
-    v6([0x5f00, 0, 0, 0, 0, 0, 0, 0], 16),
-    v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
-    v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
-    v6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10),
-    v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8),
 ];
 
 /// The well-known prefix of translators (RFC 6052): as reserved as the address inside.
@@ -53,8 +24,21 @@ const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0, 0, 0, 0, 0, 0, 0], 16);
 /// What is allocated for global unicast (RFC 4291); everything else is reserved.
 const GLOBAL: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-const fn v4(a: u8, b: u8, c: u8, length: u8) -> Ipv4Net {
-    Ipv4Net::new_assert(std::net::Ipv4Addr::new(a, b, c, 0), length)
+/// Ranges of IPv4 that are not globally reachable.
+fn ipv4() -> impl Iterator<Item = Ipv4Net> {
+    special_ranges().filter_map(|(range, _)| match range {
+        IpNet::V4(range) => Some(range),
+        IpNet::V6(_) => None,
+    })
+}
+
+/// Ranges of IPv6 that have a name and are not globally reachable.
+fn ipv6() -> impl Iterator<Item = Ipv6Net> {
+    let special = special_ranges().filter_map(|(range, _)| match range {
+        IpNet::V6(range) => Some(range),
+        IpNet::V4(_) => None,
+    });
+    FORMS.iter().copied().chain(special)
 }
 
 const fn v6(s: [u16; 8], length: u8) -> Ipv6Net {
@@ -79,14 +63,14 @@ pub fn prefixes() -> impl Iterator<Item = Ipv6Net> {
 /// Reserved IPv4 ranges as the low 32 bits of an IPv6 address: ISATAP addresses (RFC 5214)
 /// carry them behind a fixed interface identifier and any prefix.
 pub fn ipv4_suffixes() -> impl Iterator<Item = Ipv6Net> {
-    IPV4.iter().map(|range| embed(v6([0; 8], 96), *range))
+    ipv4().map(|range| embed(v6([0; 8], 96), range))
 }
 
 fn named() -> impl Iterator<Item = Ipv6Net> {
     let embedded = [TRANSLATED, SIX_TO_FOUR]
         .into_iter()
-        .flat_map(|prefix| IPV4.iter().map(move |range| embed(prefix, *range)));
-    IPV6.iter().copied().chain(embedded)
+        .flat_map(|prefix| ipv4().map(move |range| embed(prefix, range)));
+    ipv6().chain(embedded)
 }
 
 /// The addresses of `outer` whose bits behind the prefix begin with those of `inner`.

@@ -1,7 +1,7 @@
 //! The leases of a node and the indexes over them. Only [`State::apply`] changes them, and what
 //! it did can be undone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv6Addr;
 
 use causeway_types::Generation;
@@ -84,8 +84,9 @@ pub(crate) struct State {
     /// One for each pool of the plan, in its order.
     pub(crate) pools: Vec<PoolState>,
     pub(crate) leases: BTreeMap<Ipv6Addr, Lease>,
-    /// Who holds which address; a lease in quarantine is nobody's.
-    pub(crate) owners: BTreeMap<Owner, Ipv6Addr>,
+    /// Who holds which address; a lease in quarantine is nobody's. Never walked: an ordered map
+    /// would compare names at every step down, which gets slower as it fills.
+    pub(crate) owners: HashMap<Owner, Ipv6Addr>,
     /// Leases in quarantine that lie in no pool, since the plan changed after they were made.
     pub(crate) strays: BTreeSet<(UnixMillis, Ipv6Addr)>,
     pub(crate) generation: Generation,
@@ -97,7 +98,7 @@ impl State {
         Self {
             pools: vec![PoolState::default(); plan.pools().len()],
             leases: BTreeMap::new(),
-            owners: BTreeMap::new(),
+            owners: HashMap::new(),
             strays: BTreeSet::new(),
             generation: Generation::default(),
             key_recorded: false,

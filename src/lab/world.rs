@@ -176,6 +176,14 @@ extra_roots = ["{folder}/internet-root.pem"]
         Ok(())
     }
 
+    /// Stops the agent where it is, or lets it go on, so that nobody starts a proxy meanwhile.
+    pub fn hold_agent(&self, hold: bool) -> anyhow::Result<()> {
+        let agent = self.agent.as_ref().context("the agent does not run")?;
+        let signal = if hold { "-STOP" } else { "-CONT" };
+        run_ok(Command::new("kill").args([signal, &agent.id().to_string()]))?;
+        Ok(())
+    }
+
     /// Waits for the agent to end by itself.
     pub fn await_agent_end(&mut self) -> anyhow::Result<()> {
         let mut agent = self.agent.take().context("the agent does not run")?;

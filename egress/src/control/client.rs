@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
@@ -50,7 +51,8 @@ impl Client {
         let (read, write) = stream.into_split();
         let mut sender = ClientSender { stream: write };
         let mut receiver = ClientReceiver {
-            frames: FrameReader::new(read),
+            // Events come many at a time. Nothing secret comes this way.
+            frames: FrameReader::new(BufReader::with_capacity(64 * 1024, read)),
         };
         let hello = ToProxy::Hello {
             protocol: PROTOCOL,
@@ -94,7 +96,7 @@ impl ClientSender {
 /// Receives from the proxy.
 #[derive(Debug)]
 pub struct ClientReceiver {
-    frames: FrameReader<OwnedReadHalf>,
+    frames: FrameReader<BufReader<OwnedReadHalf>>,
 }
 
 impl ClientReceiver {

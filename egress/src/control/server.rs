@@ -7,22 +7,31 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use causeway_types::Generation;
 use nix::sys::stat::{Mode, umask};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::codec::{FrameError, FrameReader, write};
+use super::codec::{FrameError, FrameReader, encode, write};
 use super::{FromProxy, PROTOCOL, Stats, ToProxy, Welcome};
 use crate::audit::AuditRecord;
 
 /// Answers that wait to be sent to the agent.
 const REPLIES: usize = 64;
+
+/// After events were sent, others gather for this long: under load one write carries many, and
+/// the agent wakes up once for them.
+const EVENTS_PAUSE: Duration = Duration::from_millis(5);
+/// They are written together up to this many bytes.
+const EVENTS_BATCH: usize = 64 * 1024;
 
 /// Connections to the control socket at one time, those included that have not greeted.
 const CONNECTIONS: usize = 16;
@@ -159,7 +168,7 @@ pub(crate) async fn serve<C: Controlled>(
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a control connection could not be accepted");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
         }
@@ -286,22 +295,49 @@ async fn send_all<C: Controlled>(
         return Ok(());
     };
     write(&mut write_half, &first, 512).await?;
+    let mut next_events = Instant::now();
     loop {
-        let message = tokio::select! {
+        let paused = async {
+            sleep_until(next_events).await;
+            events.recv().await
+        };
+        let event = tokio::select! {
             biased;
             reply = replies.recv() => match reply {
-                Some(reply) => reply,
-                None => return Ok(()),
-            },
-            event = events.recv() => match event {
-                Ok(record) => FromProxy::Event(Box::new((*record).clone())),
-                Err(RecvError::Lagged(count)) => {
-                    controlled.events_lost(count);
+                Some(reply) => {
+                    write(&mut write_half, &reply, 512).await?;
                     continue;
                 }
-                Err(RecvError::Closed) => return Ok(()),
+                None => return Ok(()),
             },
+            event = paused => event,
         };
-        write(&mut write_half, &message, 512).await?;
+        match event {
+            Ok(first) => {
+                let batch = gather(&first, &mut events, |count| controlled.events_lost(count))?;
+                write_half.write_all(&batch).await?;
+                next_events = Instant::now() + EVENTS_PAUSE;
+            }
+            Err(RecvError::Lagged(count)) => controlled.events_lost(count),
+            Err(RecvError::Closed) => return Ok(()),
+        }
     }
+}
+
+/// The frames of an event and of those that wait behind it.
+fn gather(
+    first: &AuditRecord,
+    events: &mut broadcast::Receiver<Arc<AuditRecord>>,
+    lost: impl Fn(u64),
+) -> Result<Vec<u8>, FrameError> {
+    let frame = |record: &AuditRecord| encode(&FromProxy::Event(Box::new(record.clone())), 512);
+    let mut batch = frame(first)?.to_vec();
+    while batch.len() < EVENTS_BATCH {
+        match events.try_recv() {
+            Ok(next) => batch.extend_from_slice(&frame(&next)?),
+            Err(TryRecvError::Lagged(count)) => lost(count),
+            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+        }
+    }
+    Ok(batch)
 }
