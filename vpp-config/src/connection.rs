@@ -170,6 +170,9 @@ impl Connection {
     }
 
     /// Sends a request, and waits for its reply.
+    ///
+    /// Some of VPP's handlers answer with another message's reply (26.06: `policer_input_v2`,
+    /// `acl_stats_intf_counters_enable`). It is taken where its CRC says that it has the same layout.
     pub async fn call<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
         self.call_within(request, self.shared().options.deadline)
             .await
@@ -185,6 +188,7 @@ impl Connection {
         let expected = Expected {
             details: None,
             end: self.number(message, R::REPLY_ID)?,
+            end_crc: Some(R::REPLY_ID.crc),
         };
         let frame = self.frame(R::ID, |out| request.put(out))?;
         let answer = self
@@ -199,6 +203,7 @@ impl Connection {
         let expected = Expected {
             details: Some(self.number(message, D::DETAILS_ID)?),
             end: self.number(message, ControlPing::REPLY_ID)?,
+            end_crc: None,
         };
         // VPP answers in order, so the ping's answer follows the last of the details. Both can have
         // one context, since the answers have different ids.
@@ -217,6 +222,7 @@ impl Connection {
         let expected = Expected {
             details: Some(self.number(message, G::DETAILS_ID)?),
             end: self.number(message, G::REPLY_ID)?,
+            end_crc: None,
         };
         let deadline = self.shared().options.dump_deadline;
         let end = Instant::now() + deadline;

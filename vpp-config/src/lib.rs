@@ -3,6 +3,7 @@
 //! - [`Client`] speaks VPP's binary API over its Unix socket: requests with deadlines, a bounded
 //!   number of them in flight, dumps, cursors, events, and a new connection when VPP restarts.
 //! - [`stats::Stats`] reads VPP's counters from its shared memory.
+//! - [`startup::Startup`] writes a start-up configuration that is large enough for a node.
 //! - [`messages`] declares messages, each with the name and CRC that VPP knows it by.
 //!
 //! ```no_run
@@ -40,6 +41,7 @@ pub mod event;
 pub mod messages;
 mod options;
 mod retval;
+pub mod startup;
 pub mod stats;
 pub mod table;
 pub mod types;

@@ -62,7 +62,6 @@ const DECLARED: &[&[Declared]] = &[
     ip::GETS,
     ip::REQUESTS,
     memclnt::REQUESTS,
-    nd::DUMPS,
     nd::REQUESTS,
     neighbor::DUMPS,
     neighbor::EVENTS,

@@ -11,7 +11,8 @@ mod value;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -26,16 +27,13 @@ pub use value::{Column, Combined, Value};
 #[derive(Debug)]
 pub struct Stats {
     map: Map,
-    names: Mutex<Names>,
+    /// Where each name was in the directory.
+    places: Mutex<HashMap<String, usize>>,
     patience: Duration,
 }
 
-/// Where each name was, at an epoch.
-#[derive(Debug, Default)]
-struct Names {
-    epoch: u64,
-    index: HashMap<String, usize>,
-}
+/// How many entries of the directory are read at a time.
+const PIECE: usize = 256;
 
 /// Counters cannot be read.
 #[derive(Debug, Error)]
@@ -85,65 +83,98 @@ impl Stats {
     pub fn connect(path: &Path) -> Result<Self, StatsError> {
         let stats = Self {
             map: map::receive(path)?,
-            names: Mutex::default(),
+            places: Mutex::default(),
             patience: Duration::from_secs(1),
         };
         Segment::new(stats.map.words())?;
         Ok(stats)
     }
 
-    /// Everything in the directory whose name is wanted, from one moment.
-    pub fn read(
-        &self,
-        mut wanted: impl FnMut(&str) -> bool,
-    ) -> Result<Vec<(String, Value)>, StatsError> {
-        self.at_rest(|segment, _epoch| {
-            let mut values = Vec::new();
-            let mut budget = segment.budget();
-            for entry in segment.directory()? {
-                let entry = entry?;
-                if !entry.is_empty() && wanted(entry.name()) {
-                    let value = segment.value(&entry, &mut budget)?;
-                    values.push((entry.into_name(), value));
+    /// Everything in the directory whose name is wanted. Each value is from one moment; two values
+    /// may be from two, so that reading gets on while VPP adds interfaces all the time.
+    pub fn read(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, Value)>, StatsError> {
+        let mut values = Vec::new();
+        let mut budget = self.map.words().len();
+        for (at, name) in self.scan(wanted)? {
+            let left = budget;
+            let value = self.at_rest(|segment| {
+                budget = left;
+                let entry = segment.entry(at)?;
+                // It may have gone, and its place may have been taken.
+                if entry.is_named(&name) {
+                    segment.value(&entry, &mut budget).map(Some)
+                } else {
+                    Ok(None)
                 }
-            }
-            Ok(values)
-        })
+            })?;
+            values.extend(value.map(|value| (name, value)));
+        }
+        Ok(values)
     }
 
     /// One value by its name.
     pub fn get(&self, name: &str) -> Result<Option<Value>, StatsError> {
-        self.at_rest(|segment, epoch| {
-            let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-            if names.epoch != epoch || names.index.is_empty() {
-                names.index.clear();
-                for (at, entry) in segment.directory()?.enumerate() {
-                    let entry = entry?;
-                    if !entry.is_empty() {
-                        names.index.insert(entry.into_name(), at);
-                    }
-                }
-                names.epoch = epoch;
+        let known = self.places().get(name).copied();
+        if let Some(at) = known
+            && let Some(value) = self.get_at(at, name)?
+        {
+            return Ok(Some(value));
+        }
+        // It is not where it was, or was not there.
+        let places: HashMap<_, _> = self
+            .scan(|_| true)?
+            .into_iter()
+            .map(|(at, name)| (name, at))
+            .collect();
+        let at = places.get(name).copied();
+        *self.places() = places;
+        at.map_or(Ok(None), |at| self.get_at(at, name))
+    }
+
+    fn get_at(&self, at: usize, name: &str) -> Result<Option<Value>, StatsError> {
+        self.at_rest(|segment| match segment.entry(at) {
+            Ok(entry) if entry.is_named(name) => {
+                segment.value(&entry, &mut segment.budget()).map(Some)
             }
-            let Some(at) = names.index.get(name) else {
-                return Ok(None);
-            };
-            let entry = segment.entry(*at)?;
-            segment.value(&entry, &mut segment.budget()).map(Some)
+            Ok(_) | Err(SegmentError::NoEntry { .. }) => Ok(None),
+            Err(error) => Err(error),
         })
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of all values.
     pub fn names(&self) -> Result<Vec<String>, StatsError> {
-        self.at_rest(|segment, _epoch| {
-            segment
-                .directory()?
-                .filter_map(|entry| match entry {
-                    Ok(entry) => (!entry.is_empty()).then(|| Ok(entry.into_name())),
-                    Err(error) => Some(Err(error)),
-                })
-                .collect()
-        })
+        let all = self.scan(|_| true)?;
+        Ok(all.into_iter().map(|(_, name)| name).collect())
+    }
+
+    /// The places of the wanted names. The directory is read piece by piece, each from one moment.
+    fn scan(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<(usize, String)>, StatsError> {
+        let mut found = Vec::new();
+        let mut start = 0;
+        loop {
+            let piece = self.at_rest(|segment| {
+                let len = segment.directory_len()?;
+                let end = len.min(start + PIECE);
+                let mut piece = Vec::new();
+                for at in start..end {
+                    let entry = segment.entry(at)?;
+                    if !entry.is_empty() && wanted(&entry.name()) {
+                        piece.push((at, entry.name().into_owned()));
+                    }
+                }
+                Ok((piece, end == len || start >= len))
+            })?;
+            let (mut piece, is_last) = piece;
+            found.append(&mut piece);
+            if is_last {
+                return Ok(found);
+            }
+            start += PIECE;
+        }
     }
 
     /// The names of interfaces, by their number.
@@ -157,17 +188,13 @@ impl Stats {
     /// Reads while VPP changes nothing in the directory, or anew.
     fn at_rest<T>(
         &self,
-        mut read: impl FnMut(
-            &Segment<'_, [std::sync::atomic::AtomicU64]>,
-            u64,
-        ) -> Result<T, SegmentError>,
+        mut read: impl FnMut(&Segment<'_, [AtomicU64]>) -> Result<T, SegmentError>,
     ) -> Result<T, StatsError> {
         let end = Instant::now() + self.patience;
         loop {
             let segment = Segment::new(self.map.words())?;
-            let epoch = segment.epoch();
-            if let Some(epoch) = epoch {
-                let result = read(&segment, epoch);
+            if let Some(epoch) = segment.epoch() {
+                let result = read(&segment);
                 if segment.epoch() == Some(epoch) {
                     return Ok(result?);
                 }
@@ -179,7 +206,7 @@ impl Stats {
                 });
             }
             // VPP holds the segment for microseconds.
-            std::thread::sleep(Duration::from_micros(50));
+            std::thread::sleep(Duration::from_micros(20));
         }
     }
 }

@@ -11,12 +11,15 @@ use crate::messages::{Message, MessageId};
 pub struct MessageTable {
     /// Name, and the CRC and number of each definition with that name.
     by_name: HashMap<String, Vec<(u32, u16)>>,
+    /// The CRC of each number.
+    crcs: HashMap<u16, u32>,
 }
 
 impl MessageTable {
     /// The table of a handshake. Entries that are not a name and a CRC are left out.
     pub fn new(entries: &[TableEntry]) -> Self {
         let mut by_name: HashMap<String, Vec<(u32, u16)>> = HashMap::with_capacity(entries.len());
+        let mut crcs = HashMap::with_capacity(entries.len());
         for entry in entries {
             let text = entry.name.to_str();
             let Some((name, crc)) = text.rsplit_once('_') else {
@@ -29,8 +32,9 @@ impl MessageTable {
                 .entry(name.to_owned())
                 .or_default()
                 .push((crc, entry.index));
+            crcs.insert(entry.index, crc);
         }
-        Self { by_name }
+        Self { by_name, crcs }
     }
 
     /// The number of a message.
@@ -49,6 +53,11 @@ impl MessageTable {
                 .any(|(_, known)| *known == number)
                 .then_some(name.as_str())
         })
+    }
+
+    /// The CRC of the message with a number.
+    pub fn crc(&self, number: u16) -> Option<u32> {
+        self.crcs.get(&number).copied()
     }
 
     /// The CRCs that are offered under a name.

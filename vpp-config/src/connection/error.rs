@@ -140,7 +140,7 @@ pub enum CallError {
         /// Whether it may have been sent, and so may have an effect.
         sent: bool,
     },
-    /// Another message came as the answer.
+    /// A message of another layout came as the answer.
     #[error("{message}: answered with {got}")]
     Unexpected {
         /// The request.

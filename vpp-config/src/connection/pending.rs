@@ -16,6 +16,8 @@ pub(super) struct Expected {
     pub(super) details: Option<u16>,
     /// Then this.
     pub(super) end: u16,
+    /// Or another with this CRC.
+    pub(super) end_crc: Option<u32>,
 }
 
 /// What answered a call.
@@ -103,18 +105,20 @@ impl Pending {
         }
     }
 
-    /// Hands a message to the call that waits for it. Whether there is one.
-    pub(super) fn answer(&self, received: Received) -> bool {
+    /// Hands a message, of a layout with this CRC, to the call that waits for it. Whether there is one.
+    pub(super) fn answer(&self, received: Received, crc: Option<u32>) -> bool {
         let mut calls = self.lock();
         let Some(waiting) = calls.waiting.get_mut(&received.context) else {
             return false;
         };
-        let outcome = if received.number == waiting.expected.end {
+        let expected = waiting.expected;
+        let is_alike = expected.end_crc.is_some() && expected.end_crc == crc;
+        let outcome = if received.number == expected.end || is_alike {
             Ok(Answer {
                 details: std::mem::take(&mut waiting.details),
                 end: received.body,
             })
-        } else if Some(received.number) == waiting.expected.details {
+        } else if Some(received.number) == expected.details {
             match waiting.allowance.checked_sub(received.body.len()) {
                 Some(left) => {
                     waiting.allowance = left;

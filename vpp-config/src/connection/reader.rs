@@ -64,7 +64,7 @@ fn dispatch(mut received: Received, shared: &Shared) {
         received.context = received.body.try_get_u32().unwrap_or_default();
     }
     let (number, context) = (received.number, received.context);
-    if !shared.pending.answer(received) {
+    if !shared.pending.answer(received, shared.table.crc(number)) {
         shared.strays.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(number, context, "message from VPP that nobody waits for");
     }

@@ -50,7 +50,8 @@ requests! {
         pref_lifetime: u32,
     } -> Done = 0xe8d4e804;
 
-    /// Answers solicitations for an address on behalf of whoever has it.
+    /// Answers solicitations for an address on behalf of whoever has it. VPP 26.06 sends the dump of
+    /// these with a wrong number, so there is none here.
     Ip6NdProxyAddDel("ip6nd_proxy_add_del", 0xc2e4a686) {
         sw_if_index: InterfaceIndex,
         is_add: bool,
@@ -62,14 +63,4 @@ requests! {
         sw_if_index: InterfaceIndex,
         is_enable: bool,
     } -> Done = 0xe8d4e804;
-}
-
-dumps! {
-    /// The addresses that are answered for.
-    Ip6NdProxyDump("ip6nd_proxy_dump", 0x51077d14) {} =>
-    /// An address that is answered for.
-    Ip6NdProxyDetails("ip6nd_proxy_details", 0x30b9ff4a) {
-        sw_if_index: InterfaceIndex,
-        ip: Ipv6Addr,
-    };
 }

@@ -3,6 +3,7 @@
 //! Pointers are addresses in VPP. A vector's length comes eight bytes before its first element. The
 //! layout has been the same in all releases from 24.10 to 26.06; kinds of entries were added.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use thiserror::Error;
@@ -100,6 +101,8 @@ const WORD: usize = 8;
 const HEADER: usize = 5;
 /// Words in an entry: its kind, its value, and its name of 128 bytes.
 const ENTRY: usize = 18;
+/// Bytes in a name.
+const NAME: usize = 128;
 
 const VERSION: u64 = 2;
 
@@ -117,18 +120,25 @@ const GAUGE: u32 = 9;
 pub struct Entry {
     kind: u32,
     value: u64,
-    name: String,
+    name: [u8; NAME],
 }
 
 impl Entry {
     /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub fn name(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.name_bytes())
     }
 
-    /// Its name.
-    pub fn into_name(self) -> String {
+    /// Whether it has this name, and is used.
+    pub fn is_named(&self, name: &str) -> bool {
+        !self.is_empty() && self.name() == name
+    }
+
+    fn name_bytes(&self) -> &[u8] {
         self.name
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default()
     }
 
     /// Whether it is not used.
@@ -190,6 +200,11 @@ impl<'a, W: Words + ?Sized> Segment<'a, W> {
         Ok((0..directory.len).map(move |index| self.entry_of(directory, index)))
     }
 
+    /// How many entries the directory has.
+    pub fn directory_len(&self) -> Result<usize, SegmentError> {
+        Ok(self.directory_vector()?.len)
+    }
+
     /// One entry of the directory.
     pub fn entry(&self, index: usize) -> Result<Entry, SegmentError> {
         self.entry_of(self.directory_vector()?, index)
@@ -206,7 +221,10 @@ impl<'a, W: Words + ?Sized> Segment<'a, W> {
         let start = directory.start + index * ENTRY;
         let kind = low(self.word(start)?);
         let value = self.word(start + 1)?;
-        let name = self.text(start + 2, (ENTRY - 2) * WORD)?;
+        let mut name = [0; NAME];
+        for (index, part) in name.chunks_exact_mut(WORD).enumerate() {
+            part.copy_from_slice(&self.word(start + 2 + index)?.to_ne_bytes());
+        }
         Ok(Entry { kind, value, name })
     }
 

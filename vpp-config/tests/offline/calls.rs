@@ -10,6 +10,7 @@ use vpp_config::messages::interface::{
 };
 use vpp_config::messages::ip::{IpPathMtuDetails, IpPathMtuGet, IpTableDump};
 use vpp_config::messages::memclnt::{ControlPing, GetApiJson};
+use vpp_config::messages::policer::PolicerInputV2;
 use vpp_config::messages::reply::{ApiJson, CliOutput, Done};
 use vpp_config::messages::vlib::CliInband;
 use vpp_config::messages::{Dump, EventMessage, Get, MessageId, Request};
@@ -223,6 +224,19 @@ async fn an_answer_of_another_kind_is_an_error() {
         answer.unwrap_err().to_string(),
         "control_ping: answered with sw_interface_set_flags_reply"
     );
+}
+
+#[tokio::test]
+async fn an_answer_of_the_same_layout_is_taken() {
+    let fake = FakeVpp::new();
+    let (client, mut peer) = fake.connect(Options::default()).await;
+    let request = PolicerInputV2::default();
+    let serve = async {
+        let context = peer.receive().await.context;
+        peer.reply::<SwInterfaceSetFlags>(context, &Done {}).await;
+    };
+    let (answer, ()) = tokio::join!(client.call(&request), serve);
+    answer.unwrap();
 }
 
 #[tokio::test]

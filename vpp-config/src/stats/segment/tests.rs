@@ -93,7 +93,7 @@ fn all(words: &[u64]) -> Result<Vec<(String, Value)>, SegmentError> {
         .map(|entry| {
             let entry = entry?;
             let value = segment.value(&entry, &mut budget)?;
-            Ok((entry.into_name(), value))
+            Ok((entry.name().into_owned(), value))
         })
         .collect()
 }
