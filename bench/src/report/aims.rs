@@ -46,13 +46,12 @@ pub(crate) const AIMS: &[Aim] = &[
         Bound::TimesAtMost(1.5, "attach.floor.at_1000.p50_ms"),
     ),
     aim("ipam.allocate_ns", Bound::Limit(10_000.0)),
-    aim(
-        "ipam.allocate_ns_fill_50",
-        Bound::TimesAtMost(1.5, "ipam.allocate_ns_fill_0"),
-    ),
+    // An empty book lies in the processor's caches, which no fuller one does. From there on the
+    // time must not follow the fill.
+    aim("ipam.allocate_ns_fill_50", Bound::Limit(10_000.0)),
     aim(
         "ipam.allocate_ns_fill_99",
-        Bound::TimesAtMost(1.5, "ipam.allocate_ns_fill_0"),
+        Bound::TimesAtMost(1.5, "ipam.allocate_ns_fill_50"),
     ),
     aim(
         "forward.kernel_gbps",
