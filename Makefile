@@ -34,8 +34,8 @@ lint: ## rustfmt, clippy, rustdoc, and cargo-deny where it is installed
 fuzz: ## every fuzz target for FUZZ_SECONDS each
 	@fuzz/run $(FUZZ_SECONDS)
 
-test-vpp: ## the live VPP suite
-	@echo "This version has no VPP dataplane yet, so there is nothing to run." >&2; exit 1
+test-vpp: setup ## the live VPP suite, against the VPP that is found here
+	@scripts/test-vpp
 
 install: ## build with optimisation and install under PREFIX (default /usr/local)
 	$(CARGO) build --locked --release --bin causeway

@@ -9,18 +9,21 @@ use crate::desired::InterfaceName;
 pub mod nft;
 
 mod backend;
-mod message;
-mod namespace;
+pub(crate) mod message;
+pub(crate) mod namespace;
 mod observe;
-mod port;
-mod route;
+pub(crate) mod port;
+pub(crate) mod route;
 mod router;
 mod sysctl;
-mod tap;
+pub(crate) mod tap;
 mod uplink;
-mod worker;
+pub(crate) mod worker;
 
 pub use backend::KernelBackend;
+
+pub(crate) use backend::apart;
+pub(crate) use uplink::run_nft as nft_program;
 
 /// The router's end of the link to the host.
 pub const UPLINK: &str = "cw-up";

@@ -13,6 +13,7 @@ pub mod kernel;
 pub mod planner;
 pub mod reserved;
 pub mod trace;
+pub mod vpp;
 
 pub use backend::{Backend, BackendError, Counters, Observed, PortCounters};
 pub use desired::{

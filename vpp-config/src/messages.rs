@@ -20,6 +20,7 @@ pub mod classify;
 pub mod feature;
 pub mod interface;
 pub mod ip;
+pub mod l2;
 pub mod memclnt;
 pub mod nd;
 pub mod neighbor;
@@ -61,6 +62,8 @@ const DECLARED: &[&[Declared]] = &[
     ip::DUMPS,
     ip::GETS,
     ip::REQUESTS,
+    l2::DUMPS,
+    l2::REQUESTS,
     memclnt::REQUESTS,
     nd::REQUESTS,
     neighbor::DUMPS,

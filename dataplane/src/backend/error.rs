@@ -137,6 +137,37 @@ pub enum BackendError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// There is no connection to VPP.
+    #[error(
+        "there is no VPP at {}: start it, with this as `socket-name` in the section `socksvr` of its configuration",
+        path.display()
+    )]
+    VppAbsent {
+        /// The socket, as configured.
+        path: PathBuf,
+        /// What came of the last attempt.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// VPP refused a request, or did not answer it in time.
+    #[error("VPP did not {operation}")]
+    Vpp {
+        /// What was asked.
+        operation: &'static str,
+        /// What became of it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// VPP runs without a plugin.
+    #[error(
+        "VPP runs without {plugin}, which {used_for} needs: enable it in the section `plugins` of its configuration"
+    )]
+    VppLacks {
+        /// The plugin.
+        plugin: &'static str,
+        /// What needs it.
+        used_for: &'static str,
+    },
     /// The backend's own threads are gone.
     #[error("the backend has stopped")]
     Stopped,

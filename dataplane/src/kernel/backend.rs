@@ -64,6 +64,45 @@ impl KernelBackend {
         self.slot().clone().ok_or(BackendError::NotSetUp)
     }
 
+    /// Makes a port in another way than [`Backend::attach`] does, and notes its index.
+    pub(crate) async fn attach_with<T: Send + 'static>(
+        &self,
+        uid: SandboxUid,
+        make: impl FnOnce(&mut Worker, &Indexes) -> Result<(u32, T), BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        self.job(move |running, worker| {
+            let (index, made) = make(worker, &running.new_indexes)?;
+            running.ports().insert(uid, index);
+            Ok(made)
+        })
+        .await
+    }
+
+    /// Takes a port away in another way than [`Backend::detach`] does.
+    pub(crate) async fn detach_with(
+        &self,
+        uid: SandboxUid,
+        remove: impl FnOnce(&mut Worker) -> Result<(), BackendError> + Send + 'static,
+    ) -> Result<(), BackendError> {
+        self.job(move |running, worker| {
+            remove(worker)?;
+            let index = running.ports().remove(uid);
+            if let Some(index) = index {
+                running.filter().forget_drops(index)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Runs something on a thread in the router's namespace.
+    pub(crate) async fn inside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Worker) -> Result<T, BackendError> + Send + 'static,
+    ) -> Result<T, BackendError> {
+        self.job(move |_, worker| work(worker)).await
+    }
+
     /// Runs a job with the running router on one of its threads.
     async fn job<T: Send + 'static>(
         &self,
@@ -76,7 +115,7 @@ impl KernelBackend {
 }
 
 /// Runs something on a thread of its own, whose namespace it may change.
-async fn apart<T: Send + 'static>(
+pub(crate) async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BackendError> + Send + 'static,
 ) -> Result<T, BackendError> {
     let (sender, receiver) = oneshot::channel();
@@ -189,22 +228,13 @@ impl Backend for KernelBackend {
 
     fn attach<'a>(&'a self, spec: &'a SandboxSpec) -> BackendFuture<'a, AttachedPort> {
         let spec = spec.clone();
-        Box::pin(self.job(move |running, worker| {
-            let (index, attached) = port::attach(worker, &running.new_indexes, &spec)?;
-            running.ports().insert(spec.uid, index);
-            Ok(attached)
+        Box::pin(self.attach_with(spec.uid, move |worker, indexes| {
+            port::attach(worker, indexes, &spec)
         }))
     }
 
     fn detach(&self, uid: SandboxUid) -> BackendFuture<'_, ()> {
-        Box::pin(self.job(move |running, worker| {
-            port::detach(worker, uid)?;
-            let index = running.ports().remove(uid);
-            if let Some(index) = index {
-                running.filter().forget_drops(index)?;
-            }
-            Ok(())
-        }))
+        Box::pin(self.detach_with(uid, move |worker| port::detach(worker, uid)))
     }
 
     fn apply<'a>(&'a self, changes: &'a ElementChanges) -> BackendFuture<'a, ()> {

@@ -22,17 +22,17 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 /// One end of a veth pair to be.
 #[derive(Debug)]
-pub(super) struct VethEnd<'a> {
-    pub(super) name: &'a str,
-    pub(super) mac: Option<MacAddress>,
-    pub(super) mtu: u32,
+pub(crate) struct VethEnd<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mac: Option<MacAddress>,
+    pub(crate) mtu: u32,
     /// The interface index to take; the kernel chooses when there is none.
-    pub(super) index: Option<u32>,
+    pub(crate) index: Option<u32>,
     /// The namespace to be born in; the socket's own when there is none.
-    pub(super) namespace: Option<RawFd>,
-    pub(super) up: bool,
+    pub(crate) namespace: Option<RawFd>,
+    pub(crate) up: bool,
     /// The group that links can be removed by.
-    pub(super) group: Option<u32>,
+    pub(crate) group: Option<u32>,
 }
 
 impl VethEnd<'_> {
@@ -60,7 +60,7 @@ impl VethEnd<'_> {
 }
 
 /// Creates a veth pair.
-pub(super) fn new_veth(end: &VethEnd<'_>, peer: &VethEnd<'_>) -> RouteNetlinkMessage {
+pub(crate) fn new_veth(end: &VethEnd<'_>, peer: &VethEnd<'_>) -> RouteNetlinkMessage {
     let mut message = end.message();
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
@@ -76,7 +76,7 @@ fn link(index: u32) -> LinkMessage {
 }
 
 /// Sets a link up.
-pub(super) fn link_up(index: u32) -> RouteNetlinkMessage {
+pub(crate) fn link_up(index: u32) -> RouteNetlinkMessage {
     let mut message = link(index);
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
@@ -84,7 +84,7 @@ pub(super) fn link_up(index: u32) -> RouteNetlinkMessage {
 }
 
 /// Keeps the kernel from making up a link-local address.
-pub(super) fn no_address_generation(index: u32) -> RouteNetlinkMessage {
+pub(crate) fn no_address_generation(index: u32) -> RouteNetlinkMessage {
     let mut message = link(index);
     message
         .attributes
@@ -95,28 +95,42 @@ pub(super) fn no_address_generation(index: u32) -> RouteNetlinkMessage {
 }
 
 /// Sets the MTU of a link.
-pub(super) fn set_mtu(index: u32, mtu: u32) -> RouteNetlinkMessage {
+pub(crate) fn set_mtu(index: u32, mtu: u32) -> RouteNetlinkMessage {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::Mtu(mtu));
     RouteNetlinkMessage::SetLink(message)
 }
 
+/// Bounds what a link's stack hands over at once to be cut into segments later.
+pub(crate) fn limit_segmentation(index: u32, bytes: u32) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::GsoMaxSize(bytes));
+    RouteNetlinkMessage::SetLink(message)
+}
+
+/// Puts a link into a group.
+pub(crate) fn set_group(index: u32, group: u32) -> RouteNetlinkMessage {
+    let mut message = link(index);
+    message.attributes.push(LinkAttribute::Group(group));
+    RouteNetlinkMessage::SetLink(message)
+}
+
 /// Gives a link an alias, which creation does not take.
-pub(super) fn set_alias(index: u32, alias: String) -> RouteNetlinkMessage {
+pub(crate) fn set_alias(index: u32, alias: String) -> RouteNetlinkMessage {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::IfAlias(alias));
     RouteNetlinkMessage::SetLink(message)
 }
 
 /// Moves a link to another namespace, under its old name.
-pub(super) fn move_link(index: u32, namespace: RawFd) -> RouteNetlinkMessage {
+pub(crate) fn move_link(index: u32, namespace: RawFd) -> RouteNetlinkMessage {
     let mut message = link(index);
     message.attributes.push(LinkAttribute::NetNsFd(namespace));
     RouteNetlinkMessage::SetLink(message)
 }
 
 /// Removes a link by name.
-pub(super) fn delete_link(name: &str) -> RouteNetlinkMessage {
+pub(crate) fn delete_link(name: &str) -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message
         .attributes
@@ -125,14 +139,14 @@ pub(super) fn delete_link(name: &str) -> RouteNetlinkMessage {
 }
 
 /// Removes all links of a group at once.
-pub(super) fn delete_group(group: u32) -> RouteNetlinkMessage {
+pub(crate) fn delete_group(group: u32) -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::Group(group));
     RouteNetlinkMessage::DelLink(message)
 }
 
 /// Asks for a link by name.
-pub(super) fn get_link(name: &str) -> RouteNetlinkMessage {
+pub(crate) fn get_link(name: &str) -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message
         .attributes
@@ -141,12 +155,12 @@ pub(super) fn get_link(name: &str) -> RouteNetlinkMessage {
 }
 
 /// Asks for a link by index.
-pub(super) fn get_link_by_index(index: u32) -> RouteNetlinkMessage {
+pub(crate) fn get_link_by_index(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetLink(link(index))
 }
 
 /// Puts an address on a link, usable at once.
-pub(super) fn address(index: u32, net: IpNet) -> RouteNetlinkMessage {
+pub(crate) fn address(index: u32, net: IpNet) -> RouteNetlinkMessage {
     let mut message = AddressMessage::default();
     message.header.index = index;
     message.header.prefix_len = net.prefix_len();
@@ -172,7 +186,7 @@ pub(super) fn address(index: u32, net: IpNet) -> RouteNetlinkMessage {
 }
 
 /// Fixes a neighbour's link-layer address for good.
-pub(super) fn neighbour(index: u32, address: Ipv6Addr, mac: MacAddress) -> RouteNetlinkMessage {
+pub(crate) fn neighbour(index: u32, address: Ipv6Addr, mac: MacAddress) -> RouteNetlinkMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Inet6;
     message.header.ifindex = index;
@@ -185,7 +199,7 @@ pub(super) fn neighbour(index: u32, address: Ipv6Addr, mac: MacAddress) -> Route
 }
 
 /// A route, to a link or through a gateway on it.
-pub(super) fn route(index: u32, to: IpNet, gateway: Option<IpAddr>) -> RouteNetlinkMessage {
+pub(crate) fn route(index: u32, to: IpNet, gateway: Option<IpAddr>) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     let header = &mut message.header;
     header.destination_prefix_length = to.prefix_len();
@@ -215,7 +229,7 @@ pub(super) fn route(index: u32, to: IpNet, gateway: Option<IpAddr>) -> RouteNetl
 }
 
 /// Delivers everything of a table locally, whatever its destination.
-pub(super) fn local_route(table: u32, loopback: u32) -> RouteNetlinkMessage {
+pub(crate) fn local_route(table: u32, loopback: u32) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = AddressFamily::Inet6;
     message.header.protocol = RouteProtocol::Static;
@@ -226,7 +240,7 @@ pub(super) fn local_route(table: u32, loopback: u32) -> RouteNetlinkMessage {
 }
 
 /// Looks packets with a mark up in a table of their own.
-pub(super) fn mark_rule(mark: u32, table: u32, priority: u32) -> RouteNetlinkMessage {
+pub(crate) fn mark_rule(mark: u32, table: u32, priority: u32) -> RouteNetlinkMessage {
     let mut message = RuleMessage::default();
     message.header.family = AddressFamily::Inet6;
     message.header.action = RuleAction::ToTable;

@@ -14,7 +14,7 @@ use crate::backend::BackendError;
 
 /// An open network namespace.
 #[derive(Debug)]
-pub(super) struct Namespace {
+pub(crate) struct Namespace {
     fd: OwnedFd,
     path: PathBuf,
     identity: (u64, u64),
@@ -22,7 +22,7 @@ pub(super) struct Namespace {
 
 impl Namespace {
     /// Opens the file that a namespace is bound to. Whether it is one shows when it is entered.
-    pub(super) fn open(path: &Path) -> Result<Self, BackendError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, BackendError> {
         let file = File::open(path).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => BackendError::NamespaceMissing {
                 path: path.to_owned(),
@@ -40,12 +40,12 @@ impl Namespace {
     }
 
     /// The calling thread's namespace.
-    pub(super) fn current() -> Result<Self, BackendError> {
+    pub(crate) fn current() -> Result<Self, BackendError> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
     /// Takes the calling thread into the namespace.
-    pub(super) fn enter(&self) -> Result<(), BackendError> {
+    pub(crate) fn enter(&self) -> Result<(), BackendError> {
         setns(&self.fd, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
             Errno::EINVAL => BackendError::NotANamespace {
                 path: self.path.clone(),
@@ -58,18 +58,18 @@ impl Namespace {
     }
 
     /// Whether the two are the same namespace, under whatever names.
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         self.identity == other.identity
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
 /// Makes a network namespace and binds it to `path`, as `ip netns add` does. Finds the one
 /// that is there. The calling thread ends up inside it: use a thread of its own.
-pub(super) fn create_and_enter(path: &Path) -> Result<Namespace, BackendError> {
+pub(crate) fn create_and_enter(path: &Path) -> Result<Namespace, BackendError> {
     match Namespace::open(path) {
         Ok(namespace) => match namespace.enter() {
             Ok(()) => return Ok(namespace),
@@ -133,7 +133,7 @@ fn share_directory(directory: &Path) -> Result<(), BackendError> {
 }
 
 /// Unbinds a namespace and removes its file. Nothing there is success.
-pub(super) fn remove(path: &Path) -> Result<(), BackendError> {
+pub(crate) fn remove(path: &Path) -> Result<(), BackendError> {
     match umount2(path, MntFlags::MNT_DETACH) {
         // Not bound, or not there.
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
@@ -147,7 +147,7 @@ pub(super) fn remove(path: &Path) -> Result<(), BackendError> {
     }
 }
 
-pub(super) fn io_error(operation: &'static str, path: &Path, source: io::Error) -> BackendError {
+pub(crate) fn io_error(operation: &'static str, path: &Path, source: io::Error) -> BackendError {
     if source.kind() == io::ErrorKind::PermissionDenied {
         return BackendError::Permission { operation };
     }

@@ -26,15 +26,15 @@ const INDEX_TRIES: u32 = 64;
 /// Interface indexes for ports, handed out in order. Knowing the index beforehand lets a port
 /// be made and furnished in one datagram.
 #[derive(Debug)]
-pub(super) struct Indexes(AtomicU32);
+pub(crate) struct Indexes(AtomicU32);
 
 impl Indexes {
     /// Starts above what the namespace has.
-    pub(super) fn above(highest: u32) -> Self {
+    pub(crate) fn above(highest: u32) -> Self {
         Self(AtomicU32::new(highest.max(15)))
     }
 
-    pub(super) fn next(&self) -> u32 {
+    pub(crate) fn next(&self) -> u32 {
         // Far below the kernel's limit of i32::MAX for as long as anybody lives; it wraps so
         // that this holds even then, and taken numbers are stepped over.
         self.0.fetch_add(1, Ordering::Relaxed) % 0x3fff_ffff + 1
@@ -42,7 +42,7 @@ impl Indexes {
 }
 
 /// Makes the port of `spec`, and says which index it has. On failure nothing is left.
-pub(super) fn attach(
+pub(crate) fn attach(
     worker: &mut Worker,
     indexes: &Indexes,
     spec: &SandboxSpec,
@@ -71,7 +71,11 @@ pub(super) fn attach(
 }
 
 /// Neither the router nor the host is a sandbox.
-fn reject_own(worker: &Worker, namespace: &Namespace, path: &Path) -> Result<(), BackendError> {
+pub(crate) fn reject_own(
+    worker: &Worker,
+    namespace: &Namespace,
+    path: &Path,
+) -> Result<(), BackendError> {
     let owner = if namespace.is(&worker.router) {
         "router"
     } else if namespace.is(&worker.host) {
@@ -119,7 +123,7 @@ fn attach_netns(
 }
 
 /// The last step: routes to the sandbox, on a link that sends.
-pub(super) fn finish(
+pub(crate) fn finish(
     routes: &mut RouteSocket,
     spec: &SandboxSpec,
     index: u32,
@@ -136,7 +140,7 @@ pub(super) fn finish(
 
 /// Creates the pair and furnishes the router's end, all but the routes: those come last, so
 /// that a port that has them is a port that was made to the end.
-pub(super) fn create(
+pub(crate) fn create(
     routes: &mut RouteSocket,
     indexes: &Indexes,
     spec: &SandboxSpec,
@@ -209,7 +213,7 @@ fn router_side(spec: &SandboxSpec, index: u32) -> Batch {
 }
 
 /// Everything on the sandbox's side, in one datagram.
-fn furnish_sandbox(
+pub(crate) fn furnish_sandbox(
     inside: &mut RouteSocket,
     spec: &SandboxSpec,
     interface: &InterfaceName,
@@ -254,7 +258,7 @@ fn sandbox_routes(spec: &SandboxSpec, index: u32) -> Batch {
 }
 
 /// Takes the port away again when something after its creation failed.
-pub(super) fn unwind<T>(
+pub(crate) fn unwind<T>(
     worker: &mut Worker,
     spec: &SandboxSpec,
     result: Result<T, BackendError>,
@@ -269,7 +273,7 @@ pub(super) fn unwind<T>(
 }
 
 /// Removes a link by name, and its peer with it. None there is success.
-pub(super) fn delete(routes: &mut RouteSocket, name: &str) -> Result<(), BackendError> {
+pub(crate) fn delete(routes: &mut RouteSocket, name: &str) -> Result<(), BackendError> {
     let mut batch = Batch::default();
     batch
         .push(Verb::Change, message::delete_link(name), "remove", name)
@@ -278,7 +282,7 @@ pub(super) fn delete(routes: &mut RouteSocket, name: &str) -> Result<(), Backend
 }
 
 /// Removes all ports at once. Their peers vanish with them before this returns.
-pub(super) fn delete_all(routes: &mut RouteSocket) -> Result<(), BackendError> {
+pub(crate) fn delete_all(routes: &mut RouteSocket) -> Result<(), BackendError> {
     let mut batch = Batch::default();
     batch
         .push(
@@ -292,7 +296,7 @@ pub(super) fn delete_all(routes: &mut RouteSocket) -> Result<(), BackendError> {
 }
 
 /// Takes a port away, and the tap device behind it if it has one.
-pub(super) fn detach(
+pub(crate) fn detach(
     worker: &mut Worker,
     uid: causeway_types::SandboxUid,
 ) -> Result<(), BackendError> {

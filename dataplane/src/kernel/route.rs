@@ -29,7 +29,7 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 
 /// What should happen to what a request names.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Verb {
+pub(crate) enum Verb {
     /// It must not exist yet.
     Create,
     /// It may exist, and is overwritten.
@@ -59,14 +59,14 @@ struct Request {
 
 /// Requests that are sent together, in order.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     bytes: Vec<u8>,
     requests: Vec<Request>,
 }
 
 impl Batch {
     /// Adds a request. `operation` and `object` complete "could not …".
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         verb: Verb,
         message: RouteNetlinkMessage,
@@ -91,7 +91,7 @@ impl Batch {
     }
 
     /// Lets the last request fail with this error number.
-    pub(super) fn tolerating(&mut self, errno: i32) -> &mut Self {
+    pub(crate) fn tolerating(&mut self, errno: i32) -> &mut Self {
         if let Some(request) = self.requests.last_mut() {
             request.tolerated = Some(errno);
         }
@@ -109,14 +109,14 @@ struct Refusal {
 
 /// An rtnetlink socket of one network namespace: the one of the thread that opened it.
 #[derive(Debug)]
-pub(super) struct RouteSocket {
+pub(crate) struct RouteSocket {
     socket: Socket,
     sequence: u32,
     buffer: Vec<u8>,
 }
 
 impl RouteSocket {
-    pub(super) fn open() -> Result<Self, BackendError> {
+    pub(crate) fn open() -> Result<Self, BackendError> {
         Self::try_open().map_err(|source| netlink("open", "a netlink socket", None, source))
     }
 
@@ -136,7 +136,7 @@ impl RouteSocket {
 
     /// Sends a batch. The kernel carries out every request, and the first refusal that is
     /// not tolerated is the error.
-    pub(super) fn run(&mut self, mut batch: Batch) -> Result<(), BackendError> {
+    pub(crate) fn run(&mut self, mut batch: Batch) -> Result<(), BackendError> {
         let requests = std::mem::take(&mut batch.requests);
         match self.exchange(batch.bytes, &requests) {
             Ok(None) => Ok(()),
@@ -196,7 +196,7 @@ impl RouteSocket {
     }
 
     /// Asks for one object. `None` when there is none.
-    pub(super) fn get(
+    pub(crate) fn get(
         &mut self,
         request: RouteNetlinkMessage,
         operation: &'static str,
@@ -210,7 +210,7 @@ impl RouteSocket {
     }
 
     /// Lists objects. Asks again when the list changed or overflowed while it was read.
-    pub(super) fn dump(
+    pub(crate) fn dump(
         &mut self,
         request: &RouteNetlinkMessage,
         object: &'static str,
@@ -294,7 +294,7 @@ impl RouteSocket {
 }
 
 /// Puts the kernel's refusal into words.
-pub(super) fn netlink(
+pub(crate) fn netlink(
     operation: &'static str,
     object: impl Into<String>,
     detail: Option<String>,
@@ -312,7 +312,7 @@ pub(super) fn netlink(
 }
 
 /// The error number of a refusal, for callers that know what some of them mean.
-pub(super) fn errno(error: &BackendError) -> Option<i32> {
+pub(crate) fn errno(error: &BackendError) -> Option<i32> {
     match error {
         BackendError::Netlink { source, .. } => source.raw_os_error(),
         _ => None,

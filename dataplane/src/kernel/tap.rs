@@ -54,7 +54,7 @@ pub(super) fn attach(
 }
 
 /// Makes the device, in the place of one that an earlier attempt for this sandbox left.
-fn make_device(spec: &SandboxSpec, name: &InterfaceName) -> Result<(), BackendError> {
+pub(crate) fn make_device(spec: &SandboxSpec, name: &InterfaceName) -> Result<(), BackendError> {
     let mut routes = RouteSocket::open()?;
     let alias = format!("{ALIAS}{}", spec.uid);
     let found = routes.get(message::get_link(name.as_str()), "look for", name.as_str())?;

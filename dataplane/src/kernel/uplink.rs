@@ -284,7 +284,7 @@ pub(super) fn remove_from_host(uplink: &Uplink) -> Result<(), BackendError> {
 }
 
 /// Hands a ruleset to the `nft` program, which makes it one transaction.
-fn run_nft(text: &str) -> Result<(), BackendError> {
+pub(crate) fn run_nft(text: &str) -> Result<(), BackendError> {
     let failed = |source| BackendError::Io {
         operation: "run",
         path: "nft".into(),

@@ -25,11 +25,11 @@ type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
 /// One thread's belongings.
 #[derive(Debug)]
-pub(super) struct Worker {
-    pub(super) router: Arc<Namespace>,
-    pub(super) host: Arc<Namespace>,
+pub(crate) struct Worker {
+    pub(crate) router: Arc<Namespace>,
+    pub(crate) host: Arc<Namespace>,
     /// A socket in the router's namespace.
-    pub(super) routes: RouteSocket,
+    pub(crate) routes: RouteSocket,
     /// The thread could not return to the router's namespace, and must not be used again.
     lost: bool,
 }
@@ -46,7 +46,7 @@ impl Worker {
     }
 
     /// Does something inside another namespace.
-    pub(super) fn inside<T>(
+    pub(crate) fn inside<T>(
         &mut self,
         namespace: &Namespace,
         work: impl FnOnce(&mut Self) -> Result<T, BackendError>,
@@ -59,17 +59,32 @@ impl Worker {
         }
         result
     }
+
+    /// Visits another namespace from the host's, and comes back to the host's.
+    pub(crate) fn inside_then_host<T>(
+        &mut self,
+        namespace: &Namespace,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, BackendError> {
+        namespace.enter()?;
+        let result = work();
+        if let Err(error) = self.host.enter() {
+            self.lost = true;
+            return Err(error);
+        }
+        Ok(result)
+    }
 }
 
 /// The threads, and the queue of jobs for them.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool {
     jobs: SyncSender<Job>,
 }
 
 impl Pool {
     /// Starts the threads.
-    pub(super) fn start(router: Namespace, host: Namespace) -> Result<Self, BackendError> {
+    pub(crate) fn start(router: Namespace, host: Namespace) -> Result<Self, BackendError> {
         let (router, host) = (Arc::new(router), Arc::new(host));
         let (jobs, queue) = sync_channel::<Job>(WAITING);
         let queue = Arc::new(Mutex::new(queue));
@@ -80,7 +95,7 @@ impl Pool {
     }
 
     /// Runs a job on one of the threads and waits for its result.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Worker) -> Result<T, BackendError> + Send + 'static,
     ) -> Result<T, BackendError> {

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant as Clock};
 
 use causeway_dataplane::elements::{Element, ElementChanges, GroupId, PortRef};
 use causeway_dataplane::kernel::nft::{Drops, Filter};
-use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Uplink};
-use causeway_dataplane::{Attachment, Backend, Firewall, InterfaceName, Mtu, SandboxSpec};
+use causeway_dataplane::kernel::{KernelConfig, Uplink};
+use causeway_dataplane::{Attachment, Firewall, InterfaceName, Mtu, SandboxSpec};
 use causeway_types::{Labels, MacAddress, Reason, SandboxId, SandboxName, SandboxUid, TenantName};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -20,6 +20,7 @@ use smoltcp::phy::{Device, Medium, RawSocket, RxToken, TxToken, wait};
 use smoltcp::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 
+use super::forwarder::{self, Forwarder};
 use super::packet::{Packet, frame};
 
 const ROUTER: &str = "causeway";
@@ -31,6 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Runs `body` in network and mount namespaces of its own, which end with it.
 pub(crate) fn isolated(body: impl FnOnce() + Send + 'static) {
     let test = causeway_testing::test_name();
+    if let Err(reason) = forwarder::available() {
+        causeway_testing::skip(&test, &reason);
+        return;
+    }
     let thread = std::thread::spawn(move || {
         if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
             causeway_testing::skip(
@@ -41,7 +46,9 @@ pub(crate) fn isolated(body: impl FnOnce() + Send + 'static) {
         }
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-        mount(Some("lab"), "/run", Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        for folder in ["/run", "/dev/shm"] {
+            mount(Some("lab"), folder, Some("tmpfs"), MsFlags::empty(), none).unwrap();
+        }
         body();
     });
     if let Err(panic) = thread.join() {
@@ -164,7 +171,7 @@ pub(crate) struct Lab {
     pub(crate) uplink: u32,
     pub(crate) router_mac: String,
     runtime: Runtime,
-    backend: KernelBackend,
+    forwarder: Forwarder,
 }
 
 pub(crate) const OUTSIDE: &str = "outside";
@@ -190,9 +197,13 @@ impl Lab {
         ip(&format!(
             "link add {UPLINK} type veth peer name eth0 netns {OUTSIDE}\n"
         ));
-        let runtime = Builder::new_current_thread().build().unwrap();
-        let backend = KernelBackend::new(config());
-        runtime.block_on(backend.setup()).unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let forwarder = Forwarder::start(config());
+        runtime.block_on(forwarder.backend().setup()).unwrap();
         let filter = inside(ROUTER, || Filter::open().unwrap());
         let router_mac = inside(ROUTER, || read_mac(UPLINK));
         ip_in(
@@ -215,7 +226,7 @@ impl Lab {
             filter,
             router_mac,
             runtime,
-            backend,
+            forwarder,
         };
         for name in names {
             lab.attach(name);
@@ -225,7 +236,8 @@ impl Lab {
 
     fn attach(&mut self, name: &'static str) {
         let spec = spec(name);
-        self.runtime.block_on(self.backend.attach(&spec)).unwrap();
+        let backend = self.forwarder.backend();
+        self.runtime.block_on(backend.attach(&spec)).unwrap();
         let source = |address| Element::Source {
             port: PortRef::Sandbox(spec.uid),
             address,
@@ -259,7 +271,8 @@ impl Lab {
             add: add.to_vec(),
             remove: remove.to_vec(),
         };
-        self.runtime.block_on(self.backend.apply(&changes)).unwrap();
+        let backend = self.forwarder.backend();
+        self.runtime.block_on(backend.apply(&changes)).unwrap();
     }
 
     /// Empties a set without the backend's knowledge.
@@ -297,6 +310,19 @@ impl Lab {
         now
     }
 
+    /// What was added to the ledger, once it is as expected or time is up: a forwarder may
+    /// take one packet another way than the next.
+    pub(crate) fn moved(&mut self, before: &Drops, expected: &Drops) -> Drops {
+        let deadline = Clock::now() + PATIENCE;
+        loop {
+            let moved = self.since(before);
+            if moved == *expected || Clock::now() > deadline {
+                return moved;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Waits for the control at `name`: no hostile packet comes with it.
     pub(crate) fn control_alone(&mut self, name: &str) {
         let host = self.host(name);
@@ -307,7 +333,8 @@ impl Lab {
 
     /// What the backend counts under a reason for a sandbox.
     pub(crate) fn count(&self, name: &str, reason: Reason) -> u64 {
-        let counters = self.runtime.block_on(self.backend.counters()).unwrap();
+        let backend = self.forwarder.backend();
+        let counters = self.runtime.block_on(backend.counters()).unwrap();
         let sandbox = &counters.sandboxes[&spec(name).uid];
         sandbox.drops.get(&reason).copied().unwrap_or(0)
     }
@@ -344,8 +371,8 @@ impl Lab {
             .await_frame(|frame| carries(frame, CONTROL));
         let passed = until.iter().any(|frame| carries(frame, HOSTILE));
         assert!(!passed, "{}: arrived at {}", case.name, case.control_at);
-        let moved = self.since(&before);
         let expected = Drops::from([(key, case.count)]);
+        let moved = self.moved(&before, &expected);
         assert_eq!(moved, expected, "{}", case.name);
         for (name, host) in &mut self.hosts {
             for frame in host.arrived() {

@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Output};
 use std::sync::Arc;
 
-use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Uplink};
+use causeway_dataplane::kernel::{KernelConfig, Uplink};
 use causeway_dataplane::{
     Attachment, Dataplane, DesiredState, Firewall, InterfaceName, Mtu, SandboxSpec,
 };
 use causeway_types::{Labels, NetworkName, SandboxId, SandboxName, SandboxUid, TenantName};
+
+use super::forwarder;
 
 const INSIDE: &str = "CAUSEWAY_TEST_INSIDE";
 
@@ -28,6 +30,10 @@ pub(crate) fn isolated(test: &str, body: impl AsyncFnOnce()) {
             .build()
             .unwrap()
             .block_on(body());
+        return;
+    }
+    if let Err(reason) = forwarder::available() {
+        causeway_testing::skip(test, &reason);
         return;
     }
     let root = nix::unistd::Uid::effective().is_root();
@@ -58,7 +64,12 @@ pub(crate) fn isolated(test: &str, body: impl AsyncFnOnce()) {
     }
     let status = command
         .arg(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--include-ignored"])
+        // The harness names tests without the crate.
+        .arg(
+            test.strip_prefix(concat!(env!("CARGO_CRATE_NAME"), "::"))
+                .unwrap_or(test),
+        )
+        .args(["--exact", "--nocapture", "--include-ignored"])
         .env(INSIDE, "1")
         // The checkout may lie below a folder that the test covers with its own.
         .current_dir("/")
@@ -69,7 +80,7 @@ pub(crate) fn isolated(test: &str, body: impl AsyncFnOnce()) {
 }
 
 fn prepare() {
-    for directory in ["/run", "/tmp"] {
+    for directory in forwarder::COVERED {
         run(&format!("mount -t tmpfs tmpfs {directory}"));
     }
     run("mount --make-rprivate /");
@@ -111,9 +122,7 @@ pub(crate) async fn dataplane() -> Dataplane {
 }
 
 pub(crate) async fn open(config: KernelConfig) -> Dataplane {
-    Dataplane::open(Arc::new(KernelBackend::new(config)))
-        .await
-        .unwrap()
+    Dataplane::open(forwarder::backend(config)).await.unwrap()
 }
 
 /// Sandbox number `n` of tenant `t`, in a namespace `s<n>`.

@@ -48,6 +48,9 @@ replies! {
     /// A link-layer address.
     Mac { mac_address: MacAddress }
 
+    /// A bridge domain's number.
+    BridgeDomain { bd_id: u32 }
+
     /// The table of an interface.
     VrfId { vrf_id: u32 }
 

@@ -1,0 +1,34 @@
+//! VPP as the forwarder.
+//!
+//! VPP stands between every sandbox and the router's namespace. Each sandbox has two interfaces
+//! in VPP, its own and one that leads to its port on the router, in a bridge domain of their
+//! own: whatever the sandbox sends arrives on its port as it was sent, and is judged there by
+//! the same packet filter as with the kernel alone. The exception is what needs no judgement
+//! ([`direct`]): a classifier takes it out of the bridge and VPP routes it to the other
+//! sandbox by itself.
+
+use std::path::PathBuf;
+
+use crate::kernel::KernelConfig;
+
+mod backend;
+mod classify;
+pub mod direct;
+mod facts;
+mod found;
+mod host;
+mod make;
+mod routes;
+mod session;
+mod state;
+
+pub use backend::VppBackend;
+
+/// How the VPP backend is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VppConfig {
+    /// VPP's API socket.
+    pub socket: PathBuf,
+    /// The router, as with the kernel backend.
+    pub kernel: KernelConfig,
+}

@@ -1,0 +1,205 @@
+//! The one connection to VPP, and its errors in the backend's words.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vpp_config::messages::attach::{
+    AfPacketCreateV3, AfPacketDelete, CreateVhostUserIfV2, DeleteVhostUserIf, MemifCreateV2,
+    MemifDelete, MemifDump, MemifSocketFilenameAddDelV2, MemifSocketFilenameDump,
+};
+use vpp_config::messages::classify::{
+    ClassifyAddDelSession, ClassifyAddDelTable, ClassifyTableIdsGet, ClassifyTableInfo,
+};
+use vpp_config::messages::feature::FeatureEnableDisable;
+use vpp_config::messages::interface::{
+    SwInterfaceDump, SwInterfaceGetTable, SwInterfaceSetFlags, SwInterfaceSetMtu,
+    SwInterfaceSetTable, SwInterfaceTagAddDel,
+};
+use vpp_config::messages::ip::{IpRouteAddDel, IpRouteDump, IpTableAddDelV2, IpTableDump};
+use vpp_config::messages::l2::{
+    BridgeDomainAddDelV2, BridgeDomainDump, ClassifySetInterfaceL2Tables, SwInterfaceSetL2Bridge,
+};
+use vpp_config::messages::neighbor::{IpNeighborAddDel, IpNeighborDump};
+use vpp_config::messages::{Dump, Message, Request};
+use vpp_config::wire::FixedText;
+use vpp_config::{CallError, Client, Connection, Needs, Options, Retval, Status};
+
+use crate::backend::BackendError;
+
+/// How long a setup waits for a VPP that is about to start.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long VPP may take for everything that many ports need at once.
+const MAKING: Duration = Duration::from_secs(120);
+
+/// VPP, while a connection lasts.
+#[derive(Debug, Clone)]
+pub(super) struct Vpp {
+    connection: Connection,
+}
+
+/// The client, which finds VPP again after it restarted.
+#[derive(Debug)]
+pub(super) struct Session {
+    client: Client,
+    socket: PathBuf,
+}
+
+/// The messages that every port needs.
+fn needs() -> Needs {
+    Needs::new()
+        .require::<AfPacketCreateV3>()
+        .require::<AfPacketDelete>()
+        .require::<BridgeDomainAddDelV2>()
+        .require::<BridgeDomainDump>()
+        .require::<ClassifyAddDelSession>()
+        .require::<ClassifyAddDelTable>()
+        .require::<ClassifySetInterfaceL2Tables>()
+        .require::<ClassifyTableIdsGet>()
+        .require::<ClassifyTableInfo>()
+        .require::<FeatureEnableDisable>()
+        .require::<IpNeighborAddDel>()
+        .require::<IpNeighborDump>()
+        .require::<IpRouteAddDel>()
+        .require::<IpRouteDump>()
+        .require::<IpTableAddDelV2>()
+        .require::<IpTableDump>()
+        .require::<SwInterfaceDump>()
+        .require::<SwInterfaceGetTable>()
+        .require::<SwInterfaceSetFlags>()
+        .require::<SwInterfaceSetL2Bridge>()
+        .require::<SwInterfaceSetMtu>()
+        .require::<SwInterfaceSetTable>()
+        .require::<SwInterfaceTagAddDel>()
+}
+
+impl Session {
+    /// Begins to look for VPP.
+    pub(super) fn start(socket: PathBuf) -> Self {
+        let options = Options {
+            name: text("causeway"),
+            // What waits behind the making of others' interfaces has to wait as long.
+            deadline: MAKING,
+            dump_deadline: MAKING,
+            ..Options::default()
+        };
+        Self {
+            client: Client::start(&socket, options, needs()),
+            socket,
+        }
+    }
+
+    /// VPP as it is now.
+    pub(super) fn vpp(&self) -> Result<Vpp, BackendError> {
+        let connection = self.client.connection().ok_or_else(|| self.absent())?;
+        Ok(Vpp { connection })
+    }
+
+    /// VPP, when it is there or comes soon.
+    pub(super) async fn wait(&self) -> Result<Vpp, BackendError> {
+        let connected = self.client.connected(PATIENCE).await;
+        let connection = connected.ok_or_else(|| self.absent())?;
+        Ok(Vpp { connection })
+    }
+
+    /// Why there is no VPP.
+    pub(super) fn absent(&self) -> BackendError {
+        let source = match &*self.client.status().borrow() {
+            Status::Failed { error, .. } => Some(Shared(Arc::clone(error)).into()),
+            Status::Closed { reason, .. } => Some(reason.clone().into()),
+            Status::Connected { .. } | Status::Starting => None,
+        };
+        BackendError::VppAbsent {
+            path: self.socket.clone(),
+            source,
+        }
+    }
+}
+
+/// An error that others hold as well.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Shared(Arc<vpp_config::ConnectError>);
+
+impl Vpp {
+    /// Which connection this is. Everything that was looked up holds for it only.
+    pub(super) fn generation(&self) -> u64 {
+        self.connection.generation()
+    }
+
+    pub(super) fn has<M: Message>(&self) -> bool {
+        self.connection.has::<M>()
+    }
+
+    /// Asks for something. `operation` completes "VPP did not …".
+    pub(super) async fn call<R: Request>(
+        &self,
+        operation: &'static str,
+        request: &R,
+    ) -> Result<R::Reply, BackendError> {
+        self.try_call(request).await.map_err(failed(operation))
+    }
+
+    pub(super) async fn try_call<R: Request>(&self, request: &R) -> Result<R::Reply, CallError> {
+        self.connection.call(request).await
+    }
+
+    /// Asks for something that may have been done already.
+    pub(super) async fn call_unless<R: Request>(
+        &self,
+        operation: &'static str,
+        request: &R,
+        tolerated: &[Retval],
+    ) -> Result<(), BackendError> {
+        match self.try_call(request).await {
+            Ok(_) => Ok(()),
+            Err(error) if refusal(&error).is_some_and(|r| tolerated.contains(&r)) => Ok(()),
+            Err(error) => Err(failed(operation)(error)),
+        }
+    }
+
+    pub(super) async fn dump<D: Dump>(
+        &self,
+        operation: &'static str,
+        request: &D,
+    ) -> Result<Vec<D::Details>, BackendError> {
+        self.connection
+            .dump(request)
+            .await
+            .map_err(failed(operation))
+    }
+}
+
+/// The messages of attachments that only some sandboxes have.
+pub(super) fn offers_vhost_user(vpp: &Vpp) -> bool {
+    vpp.has::<CreateVhostUserIfV2>() && vpp.has::<DeleteVhostUserIf>()
+}
+
+pub(super) fn offers_memif(vpp: &Vpp) -> bool {
+    vpp.has::<MemifCreateV2>()
+        && vpp.has::<MemifDelete>()
+        && vpp.has::<MemifDump>()
+        && vpp.has::<MemifSocketFilenameAddDelV2>()
+        && vpp.has::<MemifSocketFilenameDump>()
+}
+
+/// With which value VPP refused, if it did.
+pub(super) fn refusal(error: &CallError) -> Option<Retval> {
+    match error {
+        CallError::Refused { retval, .. } => Some(*retval),
+        _ => None,
+    }
+}
+
+pub(super) fn failed(operation: &'static str) -> impl FnOnce(CallError) -> BackendError {
+    move |source| BackendError::Vpp {
+        operation,
+        source: Box::new(source),
+    }
+}
+
+/// A text for VPP. What does not fit, none of ours, is left out.
+pub(super) fn text<const N: usize>(text: &str) -> FixedText<N> {
+    FixedText::new(text).unwrap_or_default()
+}

@@ -1,0 +1,165 @@
+//! A VPP of a test's own, in the network namespace of the thread that starts it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A VPP that is installed here: its program and its plugins.
+#[derive(Debug, Clone)]
+pub(crate) struct Installed {
+    program: PathBuf,
+    plugins: Option<PathBuf>,
+}
+
+/// Finds VPP under `VPP_PREFIX`, or on the path.
+pub(crate) fn find() -> Result<Installed, String> {
+    if let Some(prefix) = std::env::var_os("VPP_PREFIX") {
+        let prefix = PathBuf::from(prefix);
+        let program = prefix.join("bin/vpp");
+        if !program.is_file() {
+            return Err(format!("there is no {}", program.display()));
+        }
+        let plugins = ["lib", "lib64"]
+            .iter()
+            .flat_map(|lib| {
+                let lib = prefix.join(lib);
+                let below = fs::read_dir(&lib).into_iter().flatten().flatten();
+                let mut places = vec![lib.join("vpp_plugins")];
+                places.extend(below.map(|entry| entry.path().join("vpp_plugins")));
+                places
+            })
+            .find(|path| path.join("af_packet_plugin.so").is_file());
+        return match plugins {
+            Some(plugins) => Ok(Installed {
+                program,
+                plugins: Some(plugins),
+            }),
+            None => Err(format!("there are no plugins below {}", prefix.display())),
+        };
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/usr/bin".into()])
+        .map(|directory| directory.join("vpp"))
+        .find(|program| program.is_file())
+        .map(|program| Installed {
+            program,
+            plugins: None,
+        })
+        .ok_or_else(|| {
+            "there is no VPP on the path: install FD.io's packages, or set VPP_PREFIX".to_owned()
+        })
+}
+
+/// A running VPP. It ends with this value, and with the thread that started it.
+pub(crate) struct Instance {
+    child: Child,
+    directory: PathBuf,
+    installed: Installed,
+}
+
+impl Instance {
+    /// Starts a VPP with its sockets in `directory`, and waits until it listens.
+    pub(crate) fn start(directory: &str) -> Self {
+        let installed = find().unwrap();
+        let directory = PathBuf::from(directory);
+        fs::create_dir_all(&directory).unwrap();
+        let child = spawn(&installed, &directory);
+        let mut instance = Self {
+            child,
+            directory,
+            installed,
+        };
+        instance.await_socket();
+        instance
+    }
+
+    /// The API socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.join("api.sock")
+    }
+
+    /// Ends it without warning.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts another in its place.
+    pub(crate) fn restart(&mut self) {
+        let _gone = fs::remove_file(self.socket());
+        self.child = spawn(&self.installed, &self.directory);
+        self.await_socket();
+    }
+
+    /// Runs a command of its debug console.
+    pub(crate) fn ctl(&self, command: &str) -> String {
+        let program = self.installed.program.with_file_name("vppctl");
+        let output = Command::new(program)
+            .arg("-s")
+            .arg(self.directory.join("cli.sock"))
+            .args(command.split(' '))
+            .output()
+            .unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn await_socket(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.socket().exists() {
+            let log = fs::read_to_string(self.directory.join("out.log")).unwrap_or_default();
+            assert!(self.child.try_wait().unwrap().is_none(), "VPP ended: {log}");
+            assert!(Instant::now() < deadline, "VPP does not listen: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // One that ended by itself is as good.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+fn spawn(installed: &Installed, directory: &Path) -> Child {
+    let own = |name: &str| directory.join(name).display().to_string();
+    let plugins = installed
+        .plugins
+        .as_ref()
+        .map_or_else(String::new, |path| format!("path {}", path.display()));
+    let enabled = ["af_packet", "memif", "ping", "vhost"]
+        .map(|name| format!("plugin {name}_plugin.so {{ enable }}"))
+        .join(" ");
+    let prefix = format!("cw{}", std::process::id());
+    let text = format!(
+        "unix {{ nodaemon runtime-dir {} cli-listen {} poll-sleep-usec 100 }}\n\
+         api-segment {{ prefix {prefix} }}\n\
+         socksvr {{ socket-name {} }}\n\
+         statseg {{ socket-name {} }}\n\
+         memory {{ main-heap-size 256M main-heap-page-size 4k }}\n\
+         buffers {{ buffers-per-numa 8192 page-size 4k }}\n\
+         physmem {{ max-size 128M }}\n\
+         plugins {{ {plugins} plugin default {{ disable }} {enabled} }}\n",
+        directory.display(),
+        own("cli.sock"),
+        own("api.sock"),
+        own("stats.sock"),
+    );
+    let file = own("startup.conf");
+    fs::write(&file, text).unwrap();
+    let log = fs::File::create(own("out.log")).unwrap();
+    Command::new("setpriv")
+        .args(["--pdeathsig", "KILL"])
+        .arg(&installed.program)
+        .args(["-c", &file])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}

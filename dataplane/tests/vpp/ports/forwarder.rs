@@ -1,0 +1,35 @@
+//! One VPP for the whole process: it ends with the process's namespace.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use causeway_dataplane::Backend;
+use causeway_dataplane::kernel::KernelConfig;
+use causeway_dataplane::vpp::{VppBackend, VppConfig};
+
+use crate::instance::{self, Instance};
+
+/// Folders that a test has to itself. VPP may be installed below others.
+pub(crate) const COVERED: &[&str] = &["/run", "/dev/shm"];
+
+static VPP: Mutex<Option<Instance>> = Mutex::new(None);
+
+/// How many sandboxes are attached at once. The kernel makes a packet socket in some forty
+/// milliseconds, two for each sandbox, and in many more where others make some as well.
+pub(crate) const MANY: u16 = 20;
+
+/// Whether it can run here.
+pub(crate) fn available() -> Result<(), String> {
+    instance::find().map(drop)
+}
+
+/// The VPP, once a backend was made for it.
+pub(crate) fn vpp() -> MutexGuard<'static, Option<Instance>> {
+    VPP.lock().unwrap()
+}
+
+pub(crate) fn backend(kernel: KernelConfig) -> Arc<dyn Backend> {
+    let mut vpp = vpp();
+    let vpp = vpp.get_or_insert_with(|| Instance::start("/run/vpp"));
+    let socket = vpp.socket();
+    Arc::new(VppBackend::new(VppConfig { socket, kernel }))
+}
