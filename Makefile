@@ -20,7 +20,9 @@ build: ## build the causeway command (target/debug/causeway)
 demo: setup build ## the whole story on this machine, checked
 	@target/debug/causeway demo
 
-test: setup build ## every test that this machine can run
+test: build ## every test that this machine can run
+	@scripts/setup test
+	@scripts/guest || true
 	@scripts/test
 
 bench: setup ## measure beside peers, into target/bench/report.json

@@ -6,7 +6,9 @@
 mod attach;
 mod bad_input;
 mod chaos;
+mod guest;
 mod hostile;
+mod microvm;
 mod scale;
 mod secrecy;
 mod support;
