@@ -354,10 +354,12 @@ impl Connection {
             context: slot.context(),
             bytes: frames.into_iter().flat_map(Frame::into_bytes).collect(),
         };
-        match timeout_at(deadline, shared.outgoing.send(outgoing)).await {
-            Err(_elapsed) => return Err(late(false)),
-            // The writer has gone, and the answer says why.
-            Ok(Err(_)) | Ok(Ok(())) => {}
+        // When the writer has gone, the answer says why.
+        if timeout_at(deadline, shared.outgoing.send(outgoing))
+            .await
+            .is_err()
+        {
+            return Err(late(false));
         }
         match timeout_at(deadline, answer).await {
             Ok(Ok(Ok(answer))) => Ok(answer),

@@ -9,6 +9,11 @@
 //! - A [`Get`] is answered by details and a reply, which may say to go on from a cursor.
 //! - An [`EventMessage`] comes unasked once it has been asked for.
 
+#![expect(
+    clippy::unreadable_literal,
+    reason = "CRCs are written as VPP's own files have them, to be found there"
+)]
+
 #[macro_use]
 mod declare;
 mod kinds;

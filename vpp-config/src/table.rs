@@ -155,6 +155,7 @@ impl fmt::Display for Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::Request;
     use crate::messages::interface::SwInterfaceDump;
 
     fn table(names: &[&str]) -> MessageTable {
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(
             table.number(MessageId {
                 name: "control_ping",
-                crc: 0x51077d14
+                crc: ControlPing::ID.crc
             }),
             Some(100)
         );

@@ -12,7 +12,7 @@ use crate::types::{IfStatusFlags, InterfaceIndex, MacAddress, Prefix4, Prefix6};
 use crate::wire::{FixedText, VarText};
 
 wire_enums! {
-    /// What an af_packet interface carries.
+    /// What an `af_packet` interface carries.
     AfPacketMode: u32 {
         /// Frames.
         Ethernet = 1,
@@ -40,7 +40,7 @@ wire_enums! {
 }
 
 wire_flags! {
-    /// How an af_packet interface works.
+    /// How an `af_packet` interface works.
     AfPacketFlags: u32 {
         /// Sends past the queueing discipline of the host.
         QDISC_BYPASS = 1,
@@ -221,9 +221,9 @@ requests! {
 }
 
 dumps! {
-    /// All af_packet interfaces.
+    /// All `af_packet` interfaces.
     AfPacketDump("af_packet_dump", 0x51077d14) {} =>
-    /// An af_packet interface.
+    /// An `af_packet` interface.
     AfPacketDetails("af_packet_details", 0x58c7c042) {
         sw_if_index: InterfaceIndex,
         host_if_name: FixedText<64>,

@@ -38,7 +38,7 @@ macro_rules! sample_numbers {
                 // Extremes and small numbers come often, since that is where mistakes show.
                 match bytes[0] % 4 {
                     0 => <$type>::MAX,
-                    1 => bytes[1].min(3) as $type,
+                    1 => <$type>::from(bytes[1].min(3)),
                     _ => <$type>::from_be_bytes(*bytes.last_chunk().unwrap()),
                 }
             }

@@ -164,6 +164,7 @@ async fn no_socket_is_said_to_be_none() {
 
 #[tokio::test]
 async fn a_greeting_that_is_none_is_an_error() {
+    type Check = fn(&ConnectError) -> bool;
     let refused = SockclntCreateReply {
         response: -1,
         ..SockclntCreateReply::default()
@@ -173,7 +174,6 @@ async fn a_greeting_that_is_none_is_an_error() {
     short.extend_from_slice(&[0; 66]);
     let count = short.len() - 66 - 2;
     short[count..count + 2].copy_from_slice(&[0xff, 0xff]);
-    type Check = fn(&ConnectError) -> bool;
     let cases: [(Vec<u8>, Check); 4] = [
         (greeting(&encode(&refused).unwrap()), |error| {
             matches!(
