@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::connection::{CallError, CloseReason, ConnectError, Connection, VppIdentity};
 use crate::event::{Event, Events};
@@ -231,6 +231,10 @@ impl Keeper {
         }
     }
 
+    fn longer(&self, wait: Duration) -> Duration {
+        (wait * 2).min(self.options.reconnect_longest)
+    }
+
     async fn run(
         mut self,
         status: watch::Sender<Status>,
@@ -240,16 +244,22 @@ impl Keeper {
         loop {
             let connection = current.borrow().clone();
             if let Some(connection) = connection {
+                let since = Instant::now();
                 let reason = connection.closed().await;
                 current.send_replace(None);
                 status.send_replace(Status::Closed {
                     generation: self.generation,
                     reason,
                 });
+                // A VPP that closes each connection soon after is not asked again and again.
+                if since.elapsed() > self.options.reconnect_longest {
+                    wait = self.options.reconnect_first;
+                }
+                sleep(wait).await;
+                wait = self.longer(wait);
             }
             match self.open().await {
                 Ok(connection) => {
-                    wait = self.options.reconnect_first;
                     let connected = self.connected(&connection);
                     current.send_replace(Some(connection));
                     status.send_replace(connected);
@@ -261,7 +271,7 @@ impl Keeper {
                         error: Arc::new(error),
                     });
                     sleep(wait).await;
-                    wait = (wait * 2).min(self.options.reconnect_longest);
+                    wait = self.longer(wait);
                 }
             }
         }

@@ -25,7 +25,8 @@ pub struct Options {
     pub max_dump: usize,
     /// How many events a slow receiver may be behind before it misses some.
     pub event_queue: usize,
-    /// How long to wait before connecting anew. It doubles with each failure.
+    /// How long to wait before connecting anew. It doubles with each failure, and with each connection
+    /// that does not last.
     pub reconnect_first: Duration,
     /// The longest wait before connecting anew.
     pub reconnect_longest: Duration,

@@ -1,6 +1,9 @@
 //! Everything against a real VPP, each test with an instance of its own. Without one, each says so.
 
 #[cfg(test)]
+#[path = "../exchange/mod.rs"]
+mod exchange;
+#[cfg(test)]
 mod instance;
 
 #[cfg(test)]
@@ -9,6 +12,8 @@ mod attach;
 mod configure;
 #[cfg(test)]
 mod filter;
+#[cfg(test)]
+mod record;
 #[cfg(test)]
 mod restart;
 #[cfg(test)]

@@ -3,6 +3,11 @@
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+#[path = "../exchange/mod.rs"]
+mod exchange;
+#[cfg(test)]
 mod fake;
 #[cfg(test)]
 mod reconnect;
+#[cfg(test)]
+mod replay;
