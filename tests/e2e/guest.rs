@@ -16,6 +16,8 @@ use serde_json::Value;
 
 /// Where `scripts/guest` leaves the kernel.
 const KERNEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/guest");
+/// In MiB.
+const MEMORY: &str = "256";
 const CURL: &str = "/usr/bin/curl";
 /// Emulation is slow, and the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -39,6 +41,8 @@ pub(crate) fn missing() -> Option<String> {
 pub(crate) enum Nic {
     /// By the name of its tap device.
     Tap(String),
+    /// By a vhost-user socket on which the forwarder listens.
+    VhostUser(PathBuf),
 }
 
 /// What the guest has to know of itself: what a create of the API returned.
@@ -89,7 +93,7 @@ impl Guest {
         machine
             .args(["-nodefaults", "-no-user-config", "-no-reboot"])
             .args(["-machine", "q35", "-accel", "tcg", "-cpu", "max"])
-            .args(["-m", "256", "-display", "none", "-kernel"])
+            .args(["-m", MEMORY, "-display", "none", "-kernel"])
             .arg(Path::new(KERNEL).join("vmlinuz"))
             .arg("-initrd")
             .arg(&disk)
@@ -132,17 +136,38 @@ impl Drop for Guest {
 
 impl Nic {
     fn arguments(&self, mac: &str) -> Vec<String> {
-        let (backend, options) = match self {
-            Self::Tap(name) => (
-                format!("tap,id=n0,ifname={name},script=no,downscript=no"),
-                "",
-            ),
-        };
-        let device = format!("virtio-net-pci,netdev=n0,mac={mac}{options}");
-        ["-netdev", &backend, "-device", &device]
-            .map(ToOwned::to_owned)
-            .to_vec()
+        let device = format!("virtio-net-pci,netdev=n0,mac={mac}");
+        match self {
+            Self::Tap(name) => {
+                let backend = format!("tap,id=n0,ifname={name},script=no,downscript=no");
+                words(&["-netdev", &backend, "-device", &device])
+            }
+            Self::VhostUser(socket) => {
+                let backend = format!("socket,id=c0,path={},reconnect=1", socket.display());
+                // The forwarder reads and writes the guest's memory. Under emulation interrupts
+                // have to go by lines, not messages.
+                let device = format!("{device},vectors=0");
+                let memory = format!("memory-backend-memfd,id=m0,size={MEMORY}M,share=on");
+                let netdev = "vhost-user,id=n0,chardev=c0";
+                words(&[
+                    "-object",
+                    &memory,
+                    "-numa",
+                    "node,memdev=m0",
+                    "-chardev",
+                    &backend,
+                    "-netdev",
+                    netdev,
+                    "-device",
+                    &device,
+                ])
+            }
+        }
     }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 /// Makes the guest's root directory.

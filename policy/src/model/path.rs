@@ -53,7 +53,8 @@ pub enum PathError {
 pub struct CanonicalPath(String);
 
 impl CanonicalPath {
-    /// The longest path, in bytes, as sent.
+    /// The longest path, in bytes, as it was sent and in canonical form, which goes upstream and
+    /// may be longer.
     pub const MAX: usize = 8192;
 
     /// Brings the path of a request target into canonical form.
@@ -69,6 +70,9 @@ impl CanonicalPath {
             }
             canonical.push('/');
             normalise_segment(segment, &mut canonical)?;
+        }
+        if canonical.len() > Self::MAX {
+            return Err(PathError::TooLong);
         }
         Ok(Self(canonical))
     }
@@ -248,6 +252,13 @@ mod tests {
             CanonicalPath::parse(&format!("{longest}a")),
             Err(E::TooLong)
         );
+        // A quote is one byte as sent and three in canonical form.
+        let grows = format!("/{}", "\"".repeat(CanonicalPath::MAX / 3));
+        assert_eq!(
+            CanonicalPath::parse(&grows).map(|path| path.as_str().len()),
+            Ok(CanonicalPath::MAX - 1)
+        );
+        assert_eq!(CanonicalPath::parse(&format!("{grows}\"")), Err(E::TooLong));
     }
 
     proptest! {
