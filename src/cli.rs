@@ -18,6 +18,7 @@ mod output;
 mod policy;
 mod sandbox;
 mod secret;
+mod vpp;
 
 use error::CliError;
 use output::Output;
@@ -82,6 +83,9 @@ enum Command {
     Leases(observe::Leases),
     /// Make reality equal to the desired state now.
     Reconcile,
+    /// Prepare VPP for a node.
+    #[command(subcommand)]
+    Vpp(vpp::Command),
     /// Run the egress proxy. The agent does this itself.
     #[command(hide = true)]
     Egress(node::Egress),
@@ -142,6 +146,9 @@ async fn talk(global: Global, command: Command) -> Result<(), CliError> {
     if let Command::Policy(policy::Command::Check(arguments)) = command {
         return arguments.run(output);
     }
+    if let Command::Vpp(command) = command {
+        return command.run(output);
+    }
     let socket = match global.socket {
         Some(socket) => socket,
         None => Config::load(global.config.as_deref())?.api_socket(),
@@ -162,7 +169,11 @@ async fn talk(global: Global, command: Command) -> Result<(), CliError> {
         Command::Leases(command) => command.run(&context).await,
         Command::Reconcile => observe::reconcile(&context).await,
         // Handled above.
-        Command::Up(_) | Command::Down(_) | Command::Demo(_) | Command::Egress(_) => Ok(()),
+        Command::Up(_)
+        | Command::Down(_)
+        | Command::Demo(_)
+        | Command::Vpp(_)
+        | Command::Egress(_) => Ok(()),
     }
 }
 

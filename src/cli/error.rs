@@ -20,6 +20,9 @@ pub(crate) enum CliError {
     /// The log level is wrong.
     #[error(transparent)]
     Log(#[from] LogFilterError),
+    /// VPP cannot be configured like that.
+    #[error(transparent)]
+    Startup(#[from] vpp_config::startup::StartupError),
     /// The machine is not as needed.
     #[error(transparent)]
     Node(#[from] NodeError),

@@ -2,8 +2,8 @@
 //! disk with busybox, curl and a script in it.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,7 @@ pub(crate) enum Nic {
     /// By the name of its tap device.
     Tap(String),
     /// By a vhost-user socket on which the forwarder listens.
+    #[expect(dead_code, reason = "for the dataplane that has such sockets")]
     VhostUser(PathBuf),
 }
 
@@ -200,7 +201,8 @@ fn fill(root: &Path, identity: &Identity, script: &str) -> anyhow::Result<()> {
         address, resolver, ..
     } = identity;
     // As the guide tells users: no negotiation, everything as the API said.
-    init.push_str(&format!(
+    writeln!(
+        init,
         "echo 0 > /proc/sys/net/ipv6/conf/all/accept_ra\n\
          for key in accept_dad dad_transmits accept_ra; do\n\
          echo 0 > /proc/sys/net/ipv6/conf/eth0/$key; done\n\
@@ -209,10 +211,10 @@ fn fill(root: &Path, identity: &Identity, script: &str) -> anyhow::Result<()> {
          ip -6 route add default via fe80::1 dev eth0\n\
          echo nameserver {resolver} > /etc/resolv.conf\n\
          {script}\n\
-         echo the end; poweroff -f\n"
-    ));
+         echo the end; poweroff -f"
+    )?;
     let path = root.join("init");
-    fs::File::create(&path)?.write_all(init.as_bytes())?;
+    fs::write(&path, init)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     Ok(())
 }

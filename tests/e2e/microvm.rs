@@ -1,5 +1,6 @@
 //! A real guest, with its own kernel and its own network stack.
 
+use anyhow::Context as _;
 use causeway::lab::{Lab, run_ok};
 
 use crate::guest::{Guest, Identity, Nic, missing};
@@ -89,7 +90,7 @@ fn reaches_what_it_may(lab: &Lab, attach: &str, nic: &Nic) -> anyhow::Result<()>
     let request = received
         .iter()
         .find(|request| request["path"] == "/from-the-guest")
-        .expect("the request arrived");
+        .context("the request did not arrive")?;
     assert_eq!(request["headers"]["x-token"][0], SECRET);
     assert_eq!(request["peer"], identity.address.to_string());
     Ok(())
