@@ -15,6 +15,8 @@ mod filter;
 #[cfg(test)]
 mod record;
 #[cfg(test)]
+mod reduced;
+#[cfg(test)]
 mod restart;
 #[cfg(test)]
 mod stats;

@@ -75,7 +75,7 @@ async fn relay(mut client: UnixStream, mut server: UnixStream) -> String {
     text
 }
 
-async fn read_frame(stream: &mut UnixStream) -> Vec<u8> {
+pub(crate) async fn read_frame(stream: &mut UnixStream) -> Vec<u8> {
     let mut frame = vec![0; 16];
     stream.read_exact(&mut frame).await.unwrap();
     let len = u32::from_be_bytes(frame[8..12].try_into().unwrap());
