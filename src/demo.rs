@@ -12,17 +12,31 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 
 use self::board::Board;
+use crate::lab::vpp::{self, Vpp};
 use crate::lab::{Lab, internet, isolate};
 
+/// Which dataplane the story is told on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum DemoBackend {
+    /// The Linux kernel.
+    Kernel,
+    /// A VPP that is installed here, on the search path or under `VPP_PREFIX`.
+    Vpp,
+}
+
 /// Runs the demo; `Ok(true)` when every check passed.
-pub fn run() -> anyhow::Result<bool> {
+pub fn run(backend: DemoBackend) -> anyhow::Result<bool> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     if isolate::is_inside() {
-        let mut board = Board::new(io::stdout());
-        story::tell(&mut board, Lab::set_up(&program)?)?;
-        return Ok(board.finish()?);
+        return tell(&program, backend);
     }
-    let status = isolate::run_inside(&program, &[OsString::from("demo")])?;
+    let mut arguments = vec![OsString::from("demo")];
+    if backend == DemoBackend::Vpp {
+        // Said before anything is made.
+        vpp::find().map_err(anyhow::Error::msg)?;
+        arguments.extend(["--backend", "vpp"].map(OsString::from));
+    }
+    let status = isolate::run_inside(&program, &arguments)?;
     match status.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),
@@ -35,6 +49,25 @@ pub fn run() -> anyhow::Result<bool> {
         ),
         _ => bail!("the demo was interrupted or could not enter its namespaces ({status})"),
     }
+}
+
+/// Tells the story, inside the demo's namespaces.
+fn tell(program: &Path, backend: DemoBackend) -> anyhow::Result<bool> {
+    let lab = Lab::set_up(program)?;
+    let vpp = match backend {
+        DemoBackend::Kernel => None,
+        DemoBackend::Vpp => {
+            let installed = vpp::find().map_err(anyhow::Error::msg)?;
+            let vpp = Vpp::start(&installed, Path::new("/run/vpp"))?;
+            let socket = vpp.socket().display();
+            lab.write_config(&format!("\n[vpp]\nsocket = \"{socket}\"\n"))?;
+            Some(vpp)
+        }
+    };
+    let mut board = Board::new(io::stdout());
+    story::tell(&mut board, lab)?;
+    drop(vpp);
+    Ok(board.finish()?)
 }
 
 /// Runs the demo's internet, in the namespace that the lab made for it.

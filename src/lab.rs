@@ -4,6 +4,7 @@
 pub mod internet;
 pub mod isolate;
 mod process;
+pub mod vpp;
 mod world;
 
 pub use process::{Finished, poll, run, run_ok};

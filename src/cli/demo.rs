@@ -4,10 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::CliError;
+use crate::demo::DemoBackend;
 
 /// Runs the story.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Demo {
+    /// Which dataplane carries the packets.
+    #[arg(long, value_enum, default_value = "kernel")]
+    backend: DemoBackend,
     /// Run the demo's internet. The demo does this itself.
     #[arg(long, hide = true, value_name = "FOLDER")]
     internet: Option<PathBuf>,
@@ -19,7 +23,7 @@ impl Demo {
             crate::demo::serve_internet(&folder).map_err(CliError::Demo)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let passed = crate::demo::run().map_err(CliError::Demo)?;
+        let passed = crate::demo::run(self.backend).map_err(CliError::Demo)?;
         Ok(if passed {
             ExitCode::SUCCESS
         } else {

@@ -42,7 +42,6 @@ pub(crate) enum Nic {
     /// By the name of its tap device.
     Tap(String),
     /// By a vhost-user socket on which the forwarder listens.
-    #[expect(dead_code, reason = "for the dataplane that has such sockets")]
     VhostUser(PathBuf),
 }
 

@@ -1,6 +1,9 @@
 //! A real guest, with its own kernel and its own network stack.
 
+use std::path::Path;
+
 use anyhow::Context as _;
+use causeway::lab::vpp::{self, Vpp};
 use causeway::lab::{Lab, run_ok};
 
 use crate::guest::{Guest, Identity, Nic, missing};
@@ -34,6 +37,27 @@ fn a_guest_on_a_tap_has_its_networks_and_the_outside() {
     in_lab(name, |mut lab| {
         lab.start_agent()?;
         reaches_what_it_may(&lab, "tap:vm1", &Nic::Tap("vm1".to_owned()))
+    });
+}
+
+#[test]
+fn a_guest_by_vhost_user_has_its_networks_and_the_outside() {
+    let name = "microvm::a_guest_by_vhost_user_has_its_networks_and_the_outside";
+    let installed = match (missing(), vpp::find()) {
+        (None, Ok(installed)) => installed,
+        (Some(reason), _) | (None, Err(reason)) => {
+            causeway_testing::skip(name, &reason);
+            return;
+        }
+    };
+    in_lab(name, |mut lab| {
+        let vpp = Vpp::start(&installed, Path::new("/run/vpp"))?;
+        let socket = vpp.socket().display();
+        lab.write_config(&format!("\n[vpp]\nsocket = \"{socket}\"\n"))?;
+        lab.start_agent()?;
+        let socket = lab.folder.join("vm.sock");
+        let attach = format!("vhost-user:{}", socket.display());
+        reaches_what_it_may(&lab, &attach, &Nic::VhostUser(socket))
     });
 }
 
