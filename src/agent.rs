@@ -46,7 +46,7 @@ pub use identity::IdentityError;
 pub use policies::read_policies;
 pub use proxy::{ProcessError, Stopped, end as end_proxy};
 pub use start::{MakeBackend, Parts, StartError};
-pub use uplink::{kernel_backend, kernel_config};
+pub use uplink::{backend, kernel_config};
 
 use events::Events;
 use proxy::Proxy;

@@ -14,6 +14,8 @@ pub const DEFAULT_PATH: &str = "/etc/causeway/causeway.toml";
 pub const DEFAULT_STATE_DIR: &str = "/var/lib/causeway";
 /// Where sockets and locks live.
 pub const DEFAULT_RUNTIME_DIR: &str = "/run/causeway";
+/// Where VPP listens when nothing else is said.
+pub const DEFAULT_VPP_SOCKET: &str = "/run/vpp/api.sock";
 /// The API socket inside the runtime directory.
 pub const API_SOCKET: &str = "causeway.sock";
 
@@ -77,11 +79,13 @@ pub enum ConfigError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum BackendChoice {
-    /// The best one that this machine offers.
+    /// VPP where its socket is configured, and the Linux kernel elsewhere.
     #[default]
     Auto,
     /// The Linux kernel.
     Kernel,
+    /// VPP.
+    Vpp,
 }
 
 /// How packets of sandboxes leave this node.
@@ -111,6 +115,8 @@ pub struct Config {
     pub runtime_dir: PathBuf,
     /// Which dataplane.
     pub backend: BackendChoice,
+    /// VPP's API socket, where one is configured.
+    pub vpp_socket: Option<PathBuf>,
     /// The operator prefix; none means one that is made up at the first start.
     pub prefix: Option<Ipv6Net>,
     /// This node's block inside the prefix; none means the prefix's first /64.
@@ -166,6 +172,19 @@ impl Config {
     /// The API socket.
     pub fn api_socket(&self) -> PathBuf {
         self.runtime_dir.join(API_SOCKET)
+    }
+
+    /// VPP's API socket, on a node whose dataplane is VPP.
+    pub fn vpp(&self) -> Option<PathBuf> {
+        match self.backend {
+            BackendChoice::Kernel => None,
+            BackendChoice::Auto => self.vpp_socket.clone(),
+            BackendChoice::Vpp => Some(
+                self.vpp_socket
+                    .clone()
+                    .unwrap_or_else(|| DEFAULT_VPP_SOCKET.into()),
+            ),
+        }
     }
 
     /// The proxy's control socket.
@@ -228,6 +247,7 @@ impl Config {
             state_dir: file.state_dir,
             runtime_dir: file.runtime_dir,
             backend: file.backend,
+            vpp_socket: file.vpp.socket,
             prefix: address.prefix,
             node_block: address.node_block,
             exclude: address.exclude,
@@ -308,6 +328,7 @@ struct File {
     address: AddressSection,
     uplink: UplinkSection,
     egress: EgressSection,
+    vpp: VppSection,
 }
 
 impl Default for File {
@@ -321,6 +342,7 @@ impl Default for File {
             address: AddressSection::default(),
             uplink: UplinkSection::default(),
             egress: EgressSection::default(),
+            vpp: VppSection::default(),
         }
     }
 }
@@ -376,6 +398,12 @@ struct EgressSection {
     resolvers: Vec<Resolver>,
     extra_roots: Vec<PathBuf>,
     audit_log: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct VppSection {
+    socket: Option<PathBuf>,
 }
 
 /// An address with a port, or without: then 53 is meant.
@@ -437,9 +465,12 @@ mod tests {
             resolvers = ["192.0.2.53", "[2001:db8::53]:5353"]
             extra_roots = ["/etc/roots.pem"]
             audit_log = "/var/log/audit.jsonl"
+            [vpp]
+            socket = "/v/api.sock"
             "#,
         )
         .unwrap();
+        assert_eq!(config.vpp(), None, "the kernel was asked for");
         assert_eq!(
             config.uplink,
             Some(Uplink::Interface {
@@ -451,6 +482,15 @@ mod tests {
         assert_eq!(config.resolvers[0], "192.0.2.53:53".parse().unwrap());
         assert_eq!(config.resolvers[1].port(), 5353);
         assert_eq!(config.api_socket(), Path::new("/r/causeway.sock"));
+    }
+
+    #[test]
+    fn vpp_is_taken_where_it_is_asked_for_or_configured() {
+        let socket = |text: &str| parse(text).unwrap().vpp();
+        assert_eq!(socket(""), None);
+        assert_eq!(socket("backend = \"vpp\""), Some(DEFAULT_VPP_SOCKET.into()));
+        let configured = "[vpp]\nsocket = \"/v/api.sock\"";
+        assert_eq!(socket(configured), Some("/v/api.sock".into()));
     }
 
     #[test]

@@ -47,6 +47,12 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Traffic and drops since each port was made.
     fn counters(&self) -> BackendFuture<'_, Counters>;
 
+    /// Completes when the forwarder went away or came back, and everything should be looked at.
+    /// A forwarder that does neither never completes it.
+    fn disturbed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+
     /// Removes the router and everything on it. Nothing there is success.
     fn teardown(&self) -> BackendFuture<'_, ()>;
 }

@@ -180,6 +180,11 @@ impl Dataplane {
         .await
     }
 
+    /// Completes when a reconciliation is due that nobody else asks for.
+    pub async fn disturbed(&self) {
+        self.inner.backend.disturbed().await;
+    }
+
     /// Traffic and drops.
     pub async fn counters(&self) -> Result<Counters, BackendError> {
         self.inner.backend.counters().await

@@ -19,10 +19,11 @@ const SWEEP: usize = 1024;
 /// Reconciles at intervals and when asked, until the agent is gone.
 pub(super) async fn run(agent: Weak<Agent>) {
     loop {
-        let Some((interval, disturbed)) = agent.upgrade().map(|agent| {
+        let Some((interval, disturbed, dataplane)) = agent.upgrade().map(|agent| {
             (
                 agent.config.reconcile_interval,
                 Arc::clone(&agent.disturbed),
+                agent.dataplane.clone(),
             )
         }) else {
             return;
@@ -31,7 +32,9 @@ pub(super) async fn run(agent: Weak<Agent>) {
         tokio::select! {
             () = tokio::time::sleep(interval) => {}
             () = disturbed.notified() => tokio::time::sleep(CALM).await,
+            () = dataplane.disturbed() => tracing::warn!("the forwarder went away or came back"),
         }
+        drop(dataplane);
         let Some(strong) = agent.upgrade() else {
             return;
         };

@@ -1,17 +1,19 @@
 //! What depends on the machine: its addresses, its resolvers, its way out, its backend.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use causeway_dataplane::Backend;
 use causeway_dataplane::desired::InterfaceNameError;
 use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Translation, Uplink};
+use causeway_dataplane::vpp::{VppBackend, VppConfig};
 use causeway_types::{AddressClass, classify};
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::config;
 
-/// How the kernel backend is set up on this node.
+/// How the router is set up on this node.
 pub fn kernel_config(
     prefixes: Vec<Ipv6Net>,
     uplink: &config::Uplink,
@@ -40,9 +42,12 @@ pub fn kernel_config(
     })
 }
 
-/// The kernel backend of this node.
-pub fn kernel_backend(config: KernelConfig) -> Arc<dyn Backend> {
-    Arc::new(KernelBackend::new(config))
+/// The backend of this node: VPP where its socket is given.
+pub fn backend(kernel: KernelConfig, vpp: Option<PathBuf>) -> Arc<dyn Backend> {
+    match vpp {
+        Some(socket) => Arc::new(VppBackend::new(VppConfig { socket, kernel })),
+        None => Arc::new(KernelBackend::new(kernel)),
+    }
 }
 
 /// What a rule reaches only when it names it: this host, and every sandbox.

@@ -12,3 +12,4 @@ mod microvm;
 mod scale;
 mod secrecy;
 mod support;
+mod vpp;

@@ -1,7 +1,9 @@
 //! VPP as a [`Backend`].
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_types::SandboxUid;
 use tokio::sync::Mutex;
@@ -31,6 +33,8 @@ pub struct VppBackend {
     kernel: KernelBackend,
     session: OnceLock<Session>,
     state: Mutex<State>,
+    /// The connection that was looked at last; zero when there was none.
+    seen: AtomicU64,
 }
 
 /// What the kernel has of all ports.
@@ -49,6 +53,7 @@ impl VppBackend {
             config,
             session: OnceLock::new(),
             state: Mutex::default(),
+            seen: AtomicU64::new(0),
         }
     }
 
@@ -93,6 +98,8 @@ impl VppBackend {
     async fn set_up(&self) -> Result<(), BackendError> {
         apart(host::shield).await?;
         self.kernel.setup().await?;
+        self.kernel.inside(|_| host::tolerate_gaps()).await?;
+        self.seen.store(0, Ordering::Relaxed);
         let vpp = self.session().wait().await?;
         routes::table(&vpp, BORDER, true).await?;
         let observed = self.kernel.observe().await?;
@@ -105,6 +112,7 @@ impl VppBackend {
         }
         let found = found::look(&vpp).await?;
         let mut state = self.state.lock().await;
+        self.seen.store(vpp.generation(), Ordering::Relaxed);
         note(&mut state, &vpp, &found, &sight, observed);
         let strays = found.strays(&state.ports());
         make::remove(&vpp, &strays).await?;
@@ -310,7 +318,7 @@ impl VppBackend {
     }
 
     async fn tear_down(&self) -> Result<(), BackendError> {
-        let in_vpp = match self.session().vpp() {
+        let in_vpp = match self.session().wait().await {
             Ok(vpp) => remove_everything(&vpp).await,
             Err(_) => Ok(()),
         };
@@ -395,6 +403,11 @@ impl Backend for VppBackend {
 
     fn counters(&self) -> BackendFuture<'_, Counters> {
         self.kernel.counters()
+    }
+
+    fn disturbed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let seen = self.seen.load(Ordering::Relaxed);
+        Box::pin(self.session().disturbed(seen))
     }
 
     fn teardown(&self) -> BackendFuture<'_, ()> {

@@ -56,6 +56,13 @@ pub(super) fn shield() -> Result<(), BackendError> {
     ))
 }
 
+/// Connection tracking sees a flow only while VPP does not carry it by itself: sequence numbers
+/// that moved on meanwhile are no reason to drop it. Runs in the router's namespace.
+pub(super) fn tolerate_gaps() -> Result<(), BackendError> {
+    let path = Path::new("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal");
+    fs::write(path, "1").map_err(|source| io_error("set", path, source))
+}
+
 /// Takes all of it away again, with every link of the host. Runs in the host's namespace.
 pub(super) fn unshield() -> Result<(), BackendError> {
     let mut batch = Batch::default();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::AbortHandle;
 use vpp_config::messages::attach::{
     AfPacketCreateV3, AfPacketDelete, CreateVhostUserIfV2, DeleteVhostUserIf, MemifCreateV2,
     MemifDelete, MemifDump, MemifSocketFilenameAddDelV2, MemifSocketFilenameDump,
@@ -20,6 +21,7 @@ use vpp_config::messages::ip::{IpRouteAddDel, IpRouteDump, IpTableAddDelV2, IpTa
 use vpp_config::messages::l2::{
     BridgeDomainAddDelV2, BridgeDomainDump, ClassifySetInterfaceL2Tables, SwInterfaceSetL2Bridge,
 };
+use vpp_config::messages::memclnt::ControlPing;
 use vpp_config::messages::neighbor::{IpNeighborAddDel, IpNeighborDump};
 use vpp_config::messages::{Dump, Message, Request};
 use vpp_config::wire::FixedText;
@@ -28,7 +30,12 @@ use vpp_config::{CallError, Client, Connection, Needs, Options, Retval, Status};
 use crate::backend::BackendError;
 
 /// How long a setup waits for a VPP that is about to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How often VPP is asked whether it still answers.
+const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// After this time without an answer VPP hangs: it may be busy making interfaces, but not for
+/// that long with a single one.
+const HANGS: Duration = Duration::from_secs(30);
 
 /// How long VPP may take for everything that many ports need at once.
 const MAKING: Duration = Duration::from_secs(120);
@@ -44,6 +51,7 @@ pub(super) struct Vpp {
 pub(super) struct Session {
     client: Client,
     socket: PathBuf,
+    watch: AbortHandle,
 }
 
 /// The messages that every port needs.
@@ -84,8 +92,10 @@ impl Session {
             dump_deadline: MAKING,
             ..Options::default()
         };
+        let client = Client::start(&socket, options, needs());
         Self {
-            client: Client::start(&socket, options, needs()),
+            watch: tokio::spawn(Self::watch(client.clone())).abort_handle(),
+            client,
             socket,
         }
     }
@@ -114,6 +124,46 @@ impl Session {
             path: self.socket.clone(),
             source,
         }
+    }
+}
+
+impl Session {
+    /// Completes when the connection with this number is lost, or there is another. Zero is
+    /// none.
+    pub(super) async fn disturbed(&self, generation: u64) {
+        let mut status = self.client.status();
+        let news = |status: &Status| match status {
+            Status::Connected {
+                generation: now, ..
+            } => *now != generation,
+            Status::Closed { .. } | Status::Failed { .. } => generation != 0,
+            Status::Starting => false,
+        };
+        if status.wait_for(news).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Tells a VPP that hangs from a busy one, which answers in the end, and gives its
+    /// connection up: whoever waits for an answer is told.
+    async fn watch(client: Client) {
+        loop {
+            tokio::time::sleep(PING_INTERVAL).await;
+            let Some(connection) = client.connection() else {
+                continue;
+            };
+            let ping = ControlPing::default();
+            if let Err(CallError::Deadline { .. }) = connection.call_within(&ping, HANGS).await {
+                tracing::error!("VPP has not answered for {HANGS:?}: it hangs");
+                connection.close();
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.watch.abort();
     }
 }
 

@@ -170,3 +170,82 @@ fn a_detached_sandbox_leaves_nothing() {
         },
     );
 }
+
+/// An echo server over TCP, and a client that asks it every tenth of a second and ends with an
+/// error when one answer does not come within five seconds.
+const STREAM: &str = r#"
+import socket, sys, time
+address, port, mode = sys.argv[1], 7000, sys.argv[2]
+if mode == "serve":
+    listener = socket.create_server((address, port), family=socket.AF_INET6)
+    stream, _ = listener.accept()
+    while data := stream.recv(100):
+        stream.sendall(data)
+else:
+    stream = socket.create_connection((address, port), timeout=5)
+    for turn in range(60):
+        stream.sendall(b"x")
+        if stream.recv(1) != b"x":
+            sys.exit("the stream ended")
+        time.sleep(0.1)
+"#;
+
+#[test]
+fn a_stream_survives_as_long_as_it_is_permitted_whoever_carries_it() {
+    isolated(
+        concat!(
+            module_path!(),
+            "::a_stream_survives_as_long_as_it_is_permitted_whoever_carries_it"
+        ),
+        async || {
+            let plane = dataplane().await;
+            let specs = [spec(1, &["front"]), spec(2, &["front"])];
+            for spec in &specs {
+                run(&format!("ip netns add {}", spec.id.name));
+                plane.attach(spec.clone()).await.unwrap();
+            }
+            std::fs::write("/run/stream.py", STREAM).unwrap();
+            let start = |namespace: &str, mode: &str| {
+                let mut command = std::process::Command::new("ip");
+                command.args(["netns", "exec", namespace, "python3", "/run/stream.py"]);
+                command.args([&specs[1].address.to_string(), mode]);
+                command.spawn().unwrap()
+            };
+            let mut server = start("s2", "serve");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let mut client = start("s1", "ask");
+            // From everything to one port and back, twice: VPP, the border, VPP, the border, VPP.
+            let narrow = causeway_dataplane::Firewall {
+                ingress: causeway_dataplane::Ingress::Rules(vec![
+                    causeway_dataplane::IngressRule {
+                        from: causeway_dataplane::IngressPeer::Network {
+                            network: specs[0].networks.first().unwrap().clone(),
+                            labels: causeway_types::Labels::default(),
+                        },
+                        ports: causeway_dataplane::Ports::Only(vec![
+                            causeway_dataplane::PortRange::new(
+                                causeway_dataplane::Protocol::Tcp,
+                                7000,
+                                7000,
+                            )
+                            .unwrap(),
+                        ]),
+                    },
+                ]),
+                ..causeway_dataplane::Firewall::default()
+            };
+            let narrow = std::sync::Arc::new(narrow);
+            for turn in 0..4 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let mut second = specs[1].clone();
+                if turn % 2 == 0 {
+                    second.firewall = std::sync::Arc::clone(&narrow);
+                }
+                plane.update(vec![second.clone()]).await.unwrap();
+                assert_eq!(ping("s1", second.address).success(), turn % 2 == 1);
+            }
+            assert!(client.wait().unwrap().success(), "the stream broke");
+            server.wait().unwrap();
+        },
+    );
+}
