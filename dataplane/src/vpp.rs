@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use crate::kernel::KernelConfig;
 
+pub mod admission;
 mod backend;
 mod classify;
 pub mod direct;
@@ -27,7 +28,7 @@ pub use backend::VppBackend;
 /// How the VPP backend is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VppConfig {
-    /// VPP's API socket.
+    /// VPP's API socket. Its counters are looked for beside it, at `stats.sock`.
     pub socket: PathBuf,
     /// The router, as with the kernel backend.
     pub kernel: KernelConfig,

@@ -168,6 +168,9 @@ pub enum BackendError {
         /// What needs it.
         used_for: &'static str,
     },
+    /// VPP would run out of something with one more sandbox, and end.
+    #[error(transparent)]
+    VppShort(#[from] crate::vpp::admission::Shortage),
     /// The backend's own threads are gone.
     #[error("the backend has stopped")]
     Stopped,

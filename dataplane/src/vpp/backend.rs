@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::VppConfig;
+use super::admission::Gate;
 use super::facts::{Facts, Inlet, border_link};
 use super::found::{self, Found};
 use super::host::{self, Made};
@@ -33,6 +34,7 @@ pub struct VppBackend {
     kernel: KernelBackend,
     session: OnceLock<Session>,
     state: Mutex<State>,
+    gate: Mutex<Gate>,
     /// The connection that was looked at last; zero when there was none.
     seen: AtomicU64,
 }
@@ -53,6 +55,7 @@ impl VppBackend {
             config,
             session: OnceLock::new(),
             state: Mutex::default(),
+            gate: Mutex::default(),
             seen: AtomicU64::new(0),
         }
     }
@@ -196,6 +199,10 @@ impl VppBackend {
 
     async fn attach_port(&self, spec: SandboxSpec) -> Result<AttachedPort, BackendError> {
         let vpp = self.session().vpp()?;
+        let counters = self.config.socket.with_file_name("stats.sock");
+        let mut gate = self.gate.lock().await;
+        gate.admit(&counters, vpp.generation()).await?;
+        drop(gate);
         let wanted = spec.clone();
         let Made {
             index,
