@@ -15,6 +15,7 @@ pub mod admission;
 mod backend;
 mod classify;
 pub mod direct;
+mod edge;
 mod facts;
 mod found;
 mod host;

@@ -104,6 +104,8 @@ impl VppBackend {
         self.kernel.inside(|_| host::tolerate_gaps()).await?;
         self.seen.store(0, Ordering::Relaxed);
         let vpp = self.session().wait().await?;
+        // An agent that ended too early may have left some.
+        vpp.soften().await;
         routes::table(&vpp, BORDER, true).await?;
         let observed = self.kernel.observe().await?;
         let sight = self.sight(&observed).await?;

@@ -79,8 +79,11 @@ pub(super) async fn make(
     facts: &Facts,
     operator: &[Ipv6Net],
 ) -> Result<Port, BackendError> {
+    let turn = vpp.turn().await;
     let inlet = inlet(vpp, facts).await?;
     let border = af_packet(vpp, &border_link(facts.uid), facts.mac).await?;
+    vpp.soften().await;
+    drop(turn);
     tag(vpp, border, Tag::Border(facts.uid)).await?;
     let bridge = bridge(vpp, facts.uid, [inlet, border]).await?;
     // What the classifier takes out of the bridge goes to routing, on an interface that needs

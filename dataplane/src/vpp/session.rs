@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::AbortHandle;
 use vpp_config::messages::attach::{
     AfPacketCreateV3, AfPacketDelete, CreateVhostUserIfV2, DeleteVhostUserIf, MemifCreateV2,
@@ -27,6 +29,7 @@ use vpp_config::messages::{Dump, Message, Request};
 use vpp_config::wire::FixedText;
 use vpp_config::{CallError, Client, Connection, Needs, Options, Retval, Status};
 
+use super::edge::Sets;
 use crate::backend::BackendError;
 
 /// How long a setup waits for a VPP that is about to start.
@@ -40,10 +43,23 @@ const HANGS: Duration = Duration::from_secs(30);
 /// How long VPP may take for everything that many ports need at once.
 const MAKING: Duration = Duration::from_secs(120);
 
+/// How many ports may have packet sockets, two each, that are not yet edge-triggered. Far from
+/// the sixteen at which VPP hangs, and enough to keep it busy.
+const SOFTENED_AT_ONCE: usize = 4;
+
 /// VPP, while a connection lasts.
 #[derive(Debug, Clone)]
 pub(super) struct Vpp {
     connection: Connection,
+    sockets: Arc<Sockets>,
+}
+
+/// The care for VPP's packet sockets.
+#[derive(Debug)]
+struct Sockets {
+    sets: Arc<Sets>,
+    turns: Semaphore,
+    warned: AtomicBool,
 }
 
 /// The client, which finds VPP again after it restarted.
@@ -52,6 +68,7 @@ pub(super) struct Session {
     client: Client,
     socket: PathBuf,
     watch: AbortHandle,
+    sockets: Arc<Sockets>,
 }
 
 /// The messages that every port needs.
@@ -97,20 +114,32 @@ impl Session {
             watch: tokio::spawn(Self::watch(client.clone())).abort_handle(),
             client,
             socket,
+            sockets: Arc::new(Sockets {
+                sets: Arc::default(),
+                turns: Semaphore::new(SOFTENED_AT_ONCE),
+                warned: AtomicBool::new(false),
+            }),
         }
     }
 
     /// VPP as it is now.
     pub(super) fn vpp(&self) -> Result<Vpp, BackendError> {
         let connection = self.client.connection().ok_or_else(|| self.absent())?;
-        Ok(Vpp { connection })
+        Ok(self.through(connection))
     }
 
     /// VPP, when it is there or comes soon.
     pub(super) async fn wait(&self) -> Result<Vpp, BackendError> {
         let connected = self.client.connected(PATIENCE).await;
         let connection = connected.ok_or_else(|| self.absent())?;
-        Ok(Vpp { connection })
+        Ok(self.through(connection))
+    }
+
+    fn through(&self, connection: Connection) -> Vpp {
+        Vpp {
+            connection,
+            sockets: Arc::clone(&self.sockets),
+        }
     }
 
     /// Why there is no VPP.
@@ -176,6 +205,37 @@ impl Vpp {
     /// Which connection this is. Everything that was looked up holds for it only.
     pub(super) fn generation(&self) -> u64 {
         self.connection.generation()
+    }
+
+    /// Waits for leave to make the packet sockets of a port, to be kept until they are softened.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        self.sockets.turns.acquire().await.ok()
+    }
+
+    /// Makes VPP's packet sockets such that many of them at once do not hold it. What cannot be
+    /// done is said once: few sandboxes are served well without.
+    pub(super) async fn soften(&self) {
+        let Some(vpp) = self.connection.identity().peer else {
+            self.warn("its process is not seen from here");
+            return;
+        };
+        let sets = Arc::clone(&self.sockets.sets);
+        match tokio::task::spawn_blocking(move || sets.soften(vpp)).await {
+            Ok(Ok(count)) => tracing::debug!(count, "packet sockets are edge-triggered"),
+            Ok(Err(error)) => self.warn(error),
+            Err(error) => self.warn(error),
+        }
+    }
+
+    fn warn(&self, why: impl std::fmt::Display) {
+        if !self.sockets.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %why,
+                "VPP's packet sockets stay level-triggered: VPP 25.06 and later hangs when \
+                 sixteen have something to read at the same time"
+            );
+        }
     }
 
     pub(super) fn has<M: Message>(&self) -> bool {
