@@ -54,24 +54,51 @@ pub(crate) fn find() -> Result<Installed, String> {
         })
 }
 
+/// What a VPP has room for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    heap: &'static str,
+    statseg: &'static str,
+}
+
+impl Room {
+    /// A few sandboxes.
+    pub(crate) const FEW: Self = Self {
+        heap: "256M",
+        statseg: "32M",
+    };
+    /// Thousands.
+    pub(crate) const MANY: Self = Self {
+        heap: "1G",
+        statseg: "128M",
+    };
+}
+
 /// A running VPP. It ends with this value, and with the thread that started it.
 pub(crate) struct Instance {
     child: Child,
     directory: PathBuf,
     installed: Installed,
+    room: Room,
 }
 
 impl Instance {
     /// Starts a VPP with its sockets in `directory`, and waits until it listens.
     pub(crate) fn start(directory: &str) -> Self {
+        Self::start_with(directory, Room::FEW)
+    }
+
+    /// Starts one with so much room.
+    pub(crate) fn start_with(directory: &str, room: Room) -> Self {
         let installed = find().unwrap();
         let directory = PathBuf::from(directory);
         fs::create_dir_all(&directory).unwrap();
-        let child = spawn(&installed, &directory);
+        let child = spawn(&installed, &directory, room);
         let mut instance = Self {
             child,
             directory,
             installed,
+            room,
         };
         instance.await_socket();
         instance
@@ -80,6 +107,11 @@ impl Instance {
     /// The API socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join("api.sock")
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Ends it without warning.
@@ -91,7 +123,7 @@ impl Instance {
     /// Starts another in its place.
     pub(crate) fn restart(&mut self) {
         let _gone = fs::remove_file(self.socket());
-        self.child = spawn(&self.installed, &self.directory);
+        self.child = spawn(&self.installed, &self.directory, self.room);
         self.await_socket();
     }
 
@@ -126,7 +158,7 @@ impl Drop for Instance {
     }
 }
 
-fn spawn(installed: &Installed, directory: &Path) -> Child {
+fn spawn(installed: &Installed, directory: &Path, room: Room) -> Child {
     let own = |name: &str| directory.join(name).display().to_string();
     let plugins = installed
         .plugins
@@ -140,8 +172,8 @@ fn spawn(installed: &Installed, directory: &Path) -> Child {
         "unix {{ nodaemon runtime-dir {} cli-listen {} poll-sleep-usec 100 }}\n\
          api-segment {{ prefix {prefix} }}\n\
          socksvr {{ socket-name {} }}\n\
-         statseg {{ socket-name {} }}\n\
-         memory {{ main-heap-size 256M main-heap-page-size 4k }}\n\
+         statseg {{ socket-name {} size {} update-interval 0.5 }}\n\
+         memory {{ main-heap-size {} main-heap-page-size 4k }}\n\
          buffers {{ buffers-per-numa 8192 page-size 4k }}\n\
          physmem {{ max-size 128M }}\n\
          plugins {{ {plugins} plugin default {{ disable }} {enabled} }}\n",
@@ -149,6 +181,8 @@ fn spawn(installed: &Installed, directory: &Path) -> Child {
         own("cli.sock"),
         own("api.sock"),
         own("stats.sock"),
+        room.statseg,
+        room.heap,
     );
     let file = own("startup.conf");
     fs::write(&file, text).unwrap();

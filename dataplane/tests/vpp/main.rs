@@ -15,5 +15,6 @@ mod lab;
 #[path = "../hostile/packet.rs"]
 mod packet;
 mod ports;
+mod scale;
 
 include!("../hostile/cases.rs");

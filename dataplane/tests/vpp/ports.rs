@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 #[path = "../netns/common.rs"]
-mod common;
-mod forwarder;
+pub(crate) mod common;
+pub(crate) mod forwarder;
 
 use common::*;
 
@@ -17,7 +17,7 @@ mod cases {
 /// How long a repair may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn ctl(command: &str) -> String {
+pub(crate) fn ctl(command: &str) -> String {
     forwarder::vpp().as_ref().unwrap().ctl(command)
 }
 
