@@ -88,6 +88,15 @@ pub enum BackendChoice {
     Vpp,
 }
 
+/// Where a VPP listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VppSockets {
+    /// Its API.
+    pub api: PathBuf,
+    /// Its counters.
+    pub stats: PathBuf,
+}
+
 /// How packets of sandboxes leave this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Uplink {
@@ -117,6 +126,8 @@ pub struct Config {
     pub backend: BackendChoice,
     /// VPP's API socket, where one is configured.
     pub vpp_socket: Option<PathBuf>,
+    /// The socket of VPP's counters; none means `stats.sock` beside the API socket.
+    pub vpp_stats: Option<PathBuf>,
     /// The operator prefix; none means one that is made up at the first start.
     pub prefix: Option<Ipv6Net>,
     /// This node's block inside the prefix; none means the prefix's first /64.
@@ -174,17 +185,21 @@ impl Config {
         self.runtime_dir.join(API_SOCKET)
     }
 
-    /// VPP's API socket, on a node whose dataplane is VPP.
-    pub fn vpp(&self) -> Option<PathBuf> {
-        match self.backend {
-            BackendChoice::Kernel => None,
-            BackendChoice::Auto => self.vpp_socket.clone(),
-            BackendChoice::Vpp => Some(
-                self.vpp_socket
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_VPP_SOCKET.into()),
-            ),
-        }
+    /// VPP's sockets, on a node whose dataplane is VPP.
+    pub fn vpp(&self) -> Option<VppSockets> {
+        let api = match self.backend {
+            BackendChoice::Kernel => return None,
+            BackendChoice::Auto => self.vpp_socket.clone()?,
+            BackendChoice::Vpp => self
+                .vpp_socket
+                .clone()
+                .unwrap_or_else(|| DEFAULT_VPP_SOCKET.into()),
+        };
+        let stats = self
+            .vpp_stats
+            .clone()
+            .unwrap_or_else(|| api.with_file_name("stats.sock"));
+        Some(VppSockets { api, stats })
     }
 
     /// The proxy's control socket.
@@ -248,6 +263,7 @@ impl Config {
             runtime_dir: file.runtime_dir,
             backend: file.backend,
             vpp_socket: file.vpp.socket,
+            vpp_stats: file.vpp.stats,
             prefix: address.prefix,
             node_block: address.node_block,
             exclude: address.exclude,
@@ -404,6 +420,7 @@ struct EgressSection {
 #[serde(deny_unknown_fields, default)]
 struct VppSection {
     socket: Option<PathBuf>,
+    stats: Option<PathBuf>,
 }
 
 /// An address with a port, or without: then 53 is meant.
@@ -467,6 +484,7 @@ mod tests {
             audit_log = "/var/log/audit.jsonl"
             [vpp]
             socket = "/v/api.sock"
+            stats = "/v/stats.sock"
             "#,
         )
         .unwrap();
@@ -486,11 +504,12 @@ mod tests {
 
     #[test]
     fn vpp_is_taken_where_it_is_asked_for_or_configured() {
-        let socket = |text: &str| parse(text).unwrap().vpp();
-        assert_eq!(socket(""), None);
-        assert_eq!(socket("backend = \"vpp\""), Some(DEFAULT_VPP_SOCKET.into()));
-        let configured = "[vpp]\nsocket = \"/v/api.sock\"";
-        assert_eq!(socket(configured), Some("/v/api.sock".into()));
+        let sockets = |text: &str| parse(text).unwrap().vpp();
+        assert_eq!(sockets(""), None);
+        let default = sockets("backend = \"vpp\"").unwrap();
+        assert_eq!(default.api, Path::new(DEFAULT_VPP_SOCKET));
+        let configured = sockets("[vpp]\nsocket = \"/v/api.sock\"").unwrap();
+        assert_eq!(configured.stats, Path::new("/v/stats.sock"));
     }
 
     #[test]

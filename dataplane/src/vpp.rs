@@ -23,14 +23,17 @@ mod make;
 mod routes;
 mod session;
 mod state;
+mod traffic;
 
 pub use backend::VppBackend;
 
 /// How the VPP backend is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VppConfig {
-    /// VPP's API socket. Its counters are looked for beside it, at `stats.sock`.
+    /// VPP's API socket.
     pub socket: PathBuf,
+    /// The socket of VPP's counters.
+    pub stats: PathBuf,
     /// The router, as with the kernel backend.
     pub kernel: KernelConfig,
 }

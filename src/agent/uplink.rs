@@ -1,7 +1,6 @@
 //! What depends on the machine: its addresses, its resolvers, its way out, its backend.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use causeway_dataplane::Backend;
@@ -42,10 +41,14 @@ pub fn kernel_config(
     })
 }
 
-/// The backend of this node: VPP where its socket is given.
-pub fn backend(kernel: KernelConfig, vpp: Option<PathBuf>) -> Arc<dyn Backend> {
+/// The backend of this node: VPP where its sockets are given.
+pub fn backend(kernel: KernelConfig, vpp: Option<config::VppSockets>) -> Arc<dyn Backend> {
     match vpp {
-        Some(socket) => Arc::new(VppBackend::new(VppConfig { socket, kernel })),
+        Some(config::VppSockets { api, stats }) => Arc::new(VppBackend::new(VppConfig {
+            socket: api,
+            stats,
+            kernel,
+        })),
         None => Arc::new(KernelBackend::new(kernel)),
     }
 }

@@ -1,6 +1,7 @@
 //! A node whose dataplane is VPP: the real command, agent and proxy, and a real VPP.
 
 #[path = "../../dataplane/tests/vpp/instance.rs"]
+#[expect(dead_code, reason = "only the dataplane's own suite uses all of it")]
 mod instance;
 
 use std::time::{Duration, Instant};
@@ -36,8 +37,9 @@ fn on_vpp(name: &str, body: impl FnOnce(Lab, Instance) -> anyhow::Result<()>) {
         run_ok(std::process::Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/dev/shm"]))?;
         let vpp = Instance::start("/run/vpp");
         lab.write_config(&format!(
-            "\n[vpp]\nsocket = \"{}\"\n",
-            vpp.socket().display()
+            "\n[vpp]\nsocket = \"{}\"\nstats = \"{}\"\n",
+            vpp.socket().display(),
+            vpp.stats().display()
         ))?;
         body(lab, vpp)
     });

@@ -158,6 +158,14 @@ pub enum BackendError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The socket is another sandbox's.
+    #[error("the socket {} belongs to sandbox {holder}: give each its own", path.display())]
+    SocketInUse {
+        /// The socket, as given.
+        path: PathBuf,
+        /// Whose it is.
+        holder: SandboxUid,
+    },
     /// VPP runs without a plugin.
     #[error(
         "VPP runs without {plugin}, which {used_for} needs: enable it in the section `plugins` of its configuration"

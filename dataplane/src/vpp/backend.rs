@@ -18,6 +18,7 @@ use super::make::{self, SEGMENTS};
 use super::routes::{self, BORDER};
 use super::session::{Session, Vpp};
 use super::state::{Known, State};
+use super::traffic::Traffic;
 use crate::backend::{AttachedPort, Backend, BackendError, BackendFuture, Counters, Observed};
 use crate::desired::{Mtu, SandboxSpec};
 use crate::elements::ElementChanges;
@@ -35,6 +36,7 @@ pub struct VppBackend {
     session: OnceLock<Session>,
     state: Mutex<State>,
     gate: Mutex<Gate>,
+    traffic: Traffic,
     /// The connection that was looked at last; zero when there was none.
     seen: AtomicU64,
 }
@@ -52,6 +54,7 @@ impl VppBackend {
     pub fn new(config: VppConfig) -> Self {
         Self {
             kernel: KernelBackend::new(config.kernel.clone()),
+            traffic: Traffic::new(config.stats.clone()),
             config,
             session: OnceLock::new(),
             state: Mutex::default(),
@@ -201,9 +204,8 @@ impl VppBackend {
 
     async fn attach_port(&self, spec: SandboxSpec) -> Result<AttachedPort, BackendError> {
         let vpp = self.session().vpp()?;
-        let counters = self.config.socket.with_file_name("stats.sock");
         let mut gate = self.gate.lock().await;
-        gate.admit(&counters, vpp.generation()).await?;
+        gate.admit(&self.config.stats, vpp.generation()).await?;
         drop(gate);
         let wanted = spec.clone();
         let Made {
@@ -326,6 +328,16 @@ impl VppBackend {
         Ok(())
     }
 
+    async fn count(&self) -> Result<Counters, BackendError> {
+        let mut counters = self.kernel.counters().await?;
+        let (generation, ports) = {
+            let state = self.state.lock().await;
+            (state.generation, state.ports())
+        };
+        self.traffic.count(generation, &ports, &mut counters).await;
+        Ok(counters)
+    }
+
     async fn tear_down(&self) -> Result<(), BackendError> {
         let in_vpp = match self.session().wait().await {
             Ok(vpp) => remove_everything(&vpp).await,
@@ -411,7 +423,7 @@ impl Backend for VppBackend {
     }
 
     fn counters(&self) -> BackendFuture<'_, Counters> {
-        self.kernel.counters()
+        Box::pin(self.count())
     }
 
     fn disturbed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -114,14 +114,20 @@ pub(super) fn make(
             InterfaceName::of_port(spec.uid),
         ),
     };
+    refuse_taken(worker, spec.uid, &inlet)?;
     let index = worker.inside(&host, |worker| {
         remove_links(spec.uid)?;
-        let index = border(worker, indexes, spec, &host, &inlet, segments)?;
+        if let Attachment::Tap { name } = &spec.attachment {
+            // Before anything that a failure takes away again: it may be somebody else's.
+            tap::make_device(spec, name)?;
+        }
+        let index = border(worker, indexes, spec, &host, &inlet, segments);
+        let index = unmake(worker, spec.uid, &inlet, index)?;
         let made = match (&spec.attachment, &sandbox) {
             (Attachment::Netns { path, interface }, Some(namespace)) => {
                 pair(worker, spec, namespace, (path, interface), segments)
             }
-            (Attachment::Tap { name }, _) => device(spec, name),
+            (Attachment::Tap { name }, _) => furnish_device(spec, name),
             _ => Ok(()),
         };
         unmake(worker, spec.uid, &inlet, made).map(|()| index)
@@ -134,6 +140,25 @@ pub(super) fn make(
             interface,
         },
     })
+}
+
+/// Two sandboxes never share a socket.
+fn refuse_taken(worker: &mut Worker, uid: SandboxUid, inlet: &Inlet) -> Result<(), BackendError> {
+    let (Inlet::VhostUser(path) | Inlet::Memif(path)) = inlet else {
+        return Ok(());
+    };
+    let others = inlets_of_ports(&mut worker.routes)?;
+    let holder = others.iter().find(|(other, theirs)| {
+        **other != uid
+            && matches!(theirs, Inlet::VhostUser(taken) | Inlet::Memif(taken) if taken == path)
+    });
+    match holder {
+        Some((holder, _)) => Err(BackendError::SocketInUse {
+            path: path.clone(),
+            holder: *holder,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// The pair between VPP and the router.
@@ -224,9 +249,8 @@ fn pair(
     })?
 }
 
-/// A tap device that VPP reads from this side. Runs in the host's namespace.
-fn device(spec: &SandboxSpec, name: &InterfaceName) -> Result<(), BackendError> {
-    tap::make_device(spec, name)?;
+/// Lets VPP alone read a tap device. Runs in the host's namespace.
+fn furnish_device(spec: &SandboxSpec, name: &InterfaceName) -> Result<(), BackendError> {
     let index = nix::net::if_::if_nametoindex(name.as_str())
         .map_err(|errno| netlink("find the interface", name.as_str(), None, errno.into()))?;
     let mut batch = Batch::default();
@@ -321,19 +345,24 @@ fn alias_of(link: &LinkMessage) -> Option<Inlet> {
 pub(super) fn inlets(
     worker: &mut Worker,
 ) -> Result<(BTreeMap<SandboxUid, Inlet>, Vec<String>), BackendError> {
-    let mut inlets = BTreeMap::new();
-    for link in links(&mut worker.routes)? {
-        let uid = name_of(&link).and_then(|name| InterfaceName::new(name).ok()?.port_uid());
-        if let (Some(uid), Some(inlet)) = (uid, alias_of(&link)) {
-            inlets.insert(uid, inlet);
-        }
-    }
+    let inlets = inlets_of_ports(&mut worker.routes)?;
     let host = Arc::clone(&worker.host);
     let names = worker.inside(&host, |_| {
         let links = links(&mut RouteSocket::open()?)?;
         Ok(links.iter().filter_map(name_of).collect())
     })?;
     Ok((inlets, names))
+}
+
+fn inlets_of_ports(routes: &mut RouteSocket) -> Result<BTreeMap<SandboxUid, Inlet>, BackendError> {
+    let mut inlets = BTreeMap::new();
+    for link in links(routes)? {
+        let uid = name_of(&link).and_then(|name| InterfaceName::new(name).ok()?.port_uid());
+        if let (Some(uid), Some(inlet)) = (uid, alias_of(&link)) {
+            inlets.insert(uid, inlet);
+        }
+    }
+    Ok(inlets)
 }
 
 fn name_of(link: &LinkMessage) -> Option<String> {

@@ -42,71 +42,72 @@ sys.exit(0 if answered else 1)
 
 #[test]
 fn a_guest_on_a_tap_reaches_its_network() {
-    isolated("tap::a_guest_on_a_tap_reaches_its_network", async || {
-        let plane = dataplane().await;
-        std::fs::write("/tmp/guest.py", GUEST).unwrap();
-        let mut guest = spec(1, &["front"]);
-        guest.attachment = Attachment::Tap {
-            name: InterfaceName::new("vm1").unwrap(),
-        };
-        let specs = [guest.clone(), spec(2, &["front"]), spec(3, &["back"])];
-        run("ip netns add s2; ip netns add s3");
-        for spec in &specs {
-            plane.attach(spec.clone()).await.unwrap();
-        }
-        assert_eq!(plane.reconcile(&desired(&specs)).await.unwrap().changes, 0);
-        let program = |to: &str, more: &str| {
-            format!(
-                "python3 /tmp/guest.py vm1 {} {} {} {to} {more}",
-                guest.mac(),
-                causeway_types::MacAddress::GATEWAY,
-                guest.address,
-            )
-        };
-        run(&program(&specs[1].address.to_string(), ""));
-        assert!(
-            !shell(&program(&specs[2].address.to_string(), ""))
-                .status
-                .success()
-        );
+    isolated(
+        concat!(module_path!(), "::a_guest_on_a_tap_reaches_its_network"),
+        async || {
+            let plane = dataplane().await;
+            std::fs::write("/run/guest.py", GUEST).unwrap();
+            let mut guest = spec(1, &["front"]);
+            guest.attachment = Attachment::Tap {
+                name: InterfaceName::new("vm1").unwrap(),
+            };
+            let specs = [guest.clone(), spec(2, &["front"]), spec(3, &["back"])];
+            run("ip netns add s2; ip netns add s3");
+            for spec in &specs[1..] {
+                plane.attach(spec.clone()).await.unwrap();
+            }
+            let links = || run("ip -o link | wc -l");
+            let before = links();
+            plane.attach(specs[0].clone()).await.unwrap();
+            assert_eq!(plane.reconcile(&desired(&specs)).await.unwrap().changes, 0);
+            let program = |to: &str, more: &str| {
+                format!(
+                    "python3 /run/guest.py vm1 {} {} {} {to} {more}",
+                    guest.mac(),
+                    causeway_types::MacAddress::GATEWAY,
+                    guest.address,
+                )
+            };
+            run(&program(&specs[1].address.to_string(), ""));
+            assert!(
+                !shell(&program(&specs[2].address.to_string(), ""))
+                    .status
+                    .success()
+            );
 
-        // And it is reached.
-        let to = specs[1].address.to_string();
-        let serve = program(&to, "serve");
-        let mut serving = std::process::Command::new("sh")
-            .args(["-c", &format!("exec {serve}")])
-            .spawn()
-            .unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(8);
-        while !ping("s2", guest.address).success() {
-            assert!(std::time::Instant::now() < deadline, "the guest answers");
-        }
-        serving.kill().unwrap();
-        serving.wait().unwrap();
+            // And it is reached.
+            let to = specs[1].address.to_string();
+            let serve = program(&to, "serve");
+            let mut serving = std::process::Command::new("sh")
+                .args(["-c", &format!("exec {serve}")])
+                .spawn()
+                .unwrap();
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(8);
+            while !ping("s2", guest.address).success() {
+                assert!(std::time::Instant::now() < deadline, "the guest answers");
+            }
+            serving.kill().unwrap();
+            serving.wait().unwrap();
 
-        let mut second = spec(4, &[]);
-        second.attachment = guest.attachment.clone();
-        let taken = plane.attach(second).await;
-        assert!(
-            matches!(
-                taken,
-                Err(AttachError::Port {
-                    source: BackendError::InterfaceExists { .. },
-                    ..
-                })
-            ),
-            "{taken:?}"
-        );
-        run("ip link show vm1");
-        plane.detach(guest.uid).await.unwrap();
-        assert_eq!(
-            run("ip -o link | wc -l").trim(),
-            "1",
-            "only loopback is left: {}",
-            run("ip link")
-        );
-        plane.attach(guest.clone()).await.unwrap();
-        plane.teardown().await.unwrap();
-        assert_eq!(run("ip -o link | wc -l").trim(), "1", "{}", run("ip link"));
-    });
+            let mut second = spec(4, &[]);
+            second.attachment = guest.attachment.clone();
+            let taken = plane.attach(second).await;
+            assert!(
+                matches!(
+                    taken,
+                    Err(AttachError::Port {
+                        source: BackendError::InterfaceExists { .. },
+                        ..
+                    })
+                ),
+                "{taken:?}"
+            );
+            run("ip link show vm1");
+            plane.detach(guest.uid).await.unwrap();
+            assert_eq!(links(), before, "{}", run("ip link"));
+            plane.attach(guest.clone()).await.unwrap();
+            plane.teardown().await.unwrap();
+            assert_eq!(run("ip -o link | wc -l").trim(), "1", "{}", run("ip link"));
+        },
+    );
 }

@@ -20,9 +20,13 @@ pub(crate) fn available() -> Result<(), String> {
 impl Forwarder {
     pub(crate) fn start(kernel: KernelConfig) -> Self {
         let vpp = Instance::start("/run/vpp");
-        let socket = vpp.socket();
+        let (socket, stats) = (vpp.socket(), vpp.stats());
         Self {
-            backend: VppBackend::new(VppConfig { socket, kernel }),
+            backend: VppBackend::new(VppConfig {
+                socket,
+                stats,
+                kernel,
+            }),
             _vpp: vpp,
         }
     }

@@ -114,6 +114,11 @@ impl Instance {
         self.child.id()
     }
 
+    /// The socket of its counters.
+    pub(crate) fn stats(&self) -> PathBuf {
+        self.directory.join("stats.sock")
+    }
+
     /// Ends it without warning.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -167,7 +172,8 @@ fn spawn(installed: &Installed, directory: &Path, room: Room) -> Child {
     let enabled = ["af_packet", "memif", "ping", "vhost"]
         .map(|name| format!("plugin {name}_plugin.so {{ enable }}"))
         .join(" ");
-    let prefix = format!("cw{}", std::process::id());
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    let prefix = format!("{name}-{}", std::process::id());
     let text = format!(
         "unix {{ nodaemon runtime-dir {} cli-listen {} poll-sleep-usec 100 }}\n\
          api-segment {{ prefix {prefix} }}\n\

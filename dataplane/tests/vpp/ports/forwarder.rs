@@ -30,6 +30,10 @@ pub(crate) fn vpp() -> MutexGuard<'static, Option<Instance>> {
 pub(crate) fn backend(kernel: KernelConfig) -> Arc<dyn Backend> {
     let mut vpp = vpp();
     let vpp = vpp.get_or_insert_with(|| Instance::start("/run/vpp"));
-    let socket = vpp.socket();
-    Arc::new(VppBackend::new(VppConfig { socket, kernel }))
+    let (socket, stats) = (vpp.socket(), vpp.stats());
+    Arc::new(VppBackend::new(VppConfig {
+        socket,
+        stats,
+        kernel,
+    }))
 }
