@@ -122,6 +122,11 @@ impl VppBackend {
         let mut state = self.state.lock().await;
         self.seen.store(vpp.generation(), Ordering::Relaxed);
         note(&mut state, &vpp, &found, &sight, observed);
+        let lacking = sight
+            .intact
+            .iter()
+            .filter(|uid| !state.ports.contains_key(uid));
+        state.hopeless = lacking.copied().collect();
         let strays = found.strays(&state.ports());
         make::remove(&vpp, &strays).await?;
         let changes = state.direct.changes(&state.wanted());
@@ -191,9 +196,9 @@ impl VppBackend {
             if state.ports.contains_key(uid) {
                 continue;
             }
-            // What VPP lacks is made anew by a setup where the kernel's part is whole, and
-            // by another attach where it is not.
-            if sight.intact.contains(uid) && !fresh {
+            // A setup gives VPP anew what it lacks, and the sandbox sees nothing of it; where that
+            // does not help, or the kernel's part is not whole, another attach does.
+            if sight.intact.contains(uid) && !state.hopeless.contains(uid) {
                 observed.ready = false;
             } else {
                 port.up = false;
@@ -253,7 +258,9 @@ impl VppBackend {
             mtu: facts.mtu,
             port,
         };
-        self.state.lock().await.ports.insert(facts.uid, known);
+        let mut state = self.state.lock().await;
+        state.hopeless.remove(&facts.uid);
+        state.ports.insert(facts.uid, known);
         Ok(())
     }
 

@@ -25,6 +25,8 @@ pub(super) struct State {
     /// The connection that all of this was seen through; none before the first.
     pub(super) generation: u64,
     pub(super) ports: BTreeMap<SandboxUid, Known>,
+    /// Ports that a setup could not make whole, which only another attach can.
+    pub(super) hopeless: BTreeSet<SandboxUid>,
     /// The packet filter's elements.
     pub(super) elements: BTreeSet<Element>,
     /// What VPP carries by itself.

@@ -147,11 +147,14 @@ fn damage_of_every_kind_is_repaired() {
                 "ip route del 2001:db8:1::7:102/128 table 2147483648",
                 "set ip6 neighbor del host-cv000000001002 2001:db8:1::7:102 06:00:07:01:02:03",
             ] {
+                let links = run("ip -n s1 -o link; ip -n s2 -o link; ip -n s3 -o link");
                 let said = ctl(damage);
                 let report = plane.reconcile(&wanted).await.unwrap();
                 assert!(report.problems.is_empty(), "{damage}: {said} {report:?}");
                 let again = plane.reconcile(&wanted).await.unwrap();
                 assert_eq!(again.changes, 0, "{damage}: {said}");
+                let now = run("ip -n s1 -o link; ip -n s2 -o link; ip -n s3 -o link");
+                assert_eq!(now, links, "{damage}: the sandboxes saw nothing of it");
                 for spec in &specs[1..] {
                     await_ping("s1", spec.address);
                 }
