@@ -59,8 +59,7 @@ fn tell(program: &Path, backend: DemoBackend) -> anyhow::Result<bool> {
         DemoBackend::Vpp => {
             let installed = vpp::find().map_err(anyhow::Error::msg)?;
             let vpp = Vpp::start(&installed, Path::new("/run/vpp"))?;
-            let socket = vpp.socket().display();
-            lab.write_config(&format!("\n[vpp]\nsocket = \"{socket}\"\n"))?;
+            lab.write_config(&vpp.section())?;
             Some(vpp)
         }
     };

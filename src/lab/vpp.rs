@@ -71,7 +71,8 @@ fn on_path() -> Option<Installed> {
 #[derive(Debug)]
 pub struct Vpp {
     child: Child,
-    socket: PathBuf,
+    installed: Installed,
+    folder: PathBuf,
 }
 
 impl Vpp {
@@ -88,34 +89,68 @@ impl Vpp {
             poll_sleep_usec: Some(SLEEP),
             ..Startup::default()
         };
-        let configuration = folder.join("startup.conf");
-        fs::write(&configuration, startup.render()?)?;
-        let output = fs::File::create(folder.join("output"))?;
-        let child = Command::new(&installed.program)
-            .arg("-c")
-            .arg(&configuration)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-            .with_context(|| format!("cannot start {}", installed.program.display()))?;
+        fs::write(folder.join("startup.conf"), startup.render()?)?;
         let mut vpp = Self {
-            child,
-            socket: startup.api_socket(),
+            child: spawn(installed, folder)?,
+            installed: installed.clone(),
+            folder: folder.to_owned(),
         };
-        poll("VPP to listen", PATIENCE, || {
-            let ended = vpp.child.try_wait()?;
-            let said = fs::read_to_string(folder.join("output")).unwrap_or_default();
-            ensure!(ended.is_none(), "VPP ended, having said: {said}");
-            Ok(vpp.socket.exists().then_some(()))
-        })?;
+        vpp.await_socket()?;
         Ok(vpp)
     }
 
     /// Its API socket.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("api.sock")
     }
+
+    /// The lines that tell an agent to use it, for [`super::Lab::write_config`].
+    pub fn section(&self) -> String {
+        format!("\n[vpp]\nsocket = \"{}\"\n", self.socket().display())
+    }
+
+    /// Ends it without warning.
+    pub fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts another in the place of one that was killed.
+    pub fn restart(&mut self) -> anyhow::Result<()> {
+        // What is left of the dead one would be taken for the living.
+        let _before = fs::remove_file(self.socket());
+        self.child = spawn(&self.installed, &self.folder)?;
+        self.await_socket()
+    }
+
+    /// Runs a command of its debug console.
+    pub fn console(&self, command: &str) -> anyhow::Result<String> {
+        let mut vppctl = Command::new(self.installed.program.with_file_name("vppctl"));
+        vppctl.arg("-s").arg(self.folder.join("cli.sock"));
+        run_ok(vppctl.args(command.split(' ')))
+    }
+
+    fn await_socket(&mut self) -> anyhow::Result<()> {
+        poll("VPP to listen", PATIENCE, || {
+            let ended = self.child.try_wait()?;
+            let said = fs::read_to_string(self.folder.join("output")).unwrap_or_default();
+            ensure!(ended.is_none(), "VPP ended, having said: {said}");
+            Ok(self.socket().exists().then_some(()))
+        })
+    }
+}
+
+fn spawn(installed: &Installed, folder: &Path) -> anyhow::Result<Child> {
+    let output = fs::File::create(folder.join("output"))?;
+    Command::new(&installed.program)
+        .arg("-c")
+        .arg(folder.join("startup.conf"))
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output)
+        .spawn()
+        .with_context(|| format!("cannot start {}", installed.program.display()))
 }
 
 impl Drop for Vpp {

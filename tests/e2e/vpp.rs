@@ -1,15 +1,12 @@
 //! A node whose dataplane is VPP: the real command, agent and proxy, and a real VPP.
 
-#[path = "../../dataplane/tests/vpp/instance.rs"]
-#[expect(dead_code, reason = "only the dataplane's own suite uses all of it")]
-mod instance;
-
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use causeway::lab::vpp::{self, Vpp};
 use causeway::lab::{Lab, poll, run, run_ok};
 
 use crate::support::{Sandbox, in_lab, network};
-use instance::Instance;
 
 const SECRET: &str = "s3cr3t-vpp-5b1d0c77";
 
@@ -28,19 +25,17 @@ spec:
 ";
 
 /// Runs `body` in a lab with a VPP that the agent is told of, or says why not.
-fn on_vpp(name: &str, body: impl FnOnce(Lab, Instance) -> anyhow::Result<()>) {
-    if let Err(reason) = instance::find() {
-        causeway_testing::skip(name, &reason);
-        return;
-    }
+fn on_vpp(name: &str, body: impl FnOnce(Lab, Vpp) -> anyhow::Result<()>) {
+    let installed = match vpp::find() {
+        Ok(installed) => installed,
+        Err(reason) => {
+            causeway_testing::skip(name, &reason);
+            return;
+        }
+    };
     in_lab(name, |lab| {
-        run_ok(std::process::Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/dev/shm"]))?;
-        let vpp = Instance::start("/run/vpp");
-        lab.write_config(&format!(
-            "\n[vpp]\nsocket = \"{}\"\nstats = \"{}\"\n",
-            vpp.socket().display(),
-            vpp.stats().display()
-        ))?;
+        let vpp = Vpp::start(&installed, Path::new("/run/vpp"))?;
+        lab.write_config(&vpp.section())?;
         body(lab, vpp)
     });
 }
@@ -94,12 +89,12 @@ fn networks_and_egress_with_a_secret_work_on_vpp_and_survive_its_end() {
             holds(&lab)?;
 
             // VPP goes and comes: the agent notices by itself.
-            vpp.kill();
+            vpp.kill()?;
             poll("the agent to notice", Duration::from_secs(20), || {
                 let status = lab.json(&["status"])?;
                 Ok((status["health"] != "ok").then_some(()))
             })?;
-            vpp.restart();
+            vpp.restart()?;
             let begun = Instant::now();
             poll("everything to be back", Duration::from_secs(30), || {
                 Ok(one.pings(two.address)?.then_some(()))
@@ -116,7 +111,7 @@ fn networks_and_egress_with_a_secret_work_on_vpp_and_survive_its_end() {
             assert!(one.pings(two.address)?);
             run_ok(&mut lab.command(&["down"]))?;
             assert!(!one.pings(two.address)?);
-            let left = vpp.ctl("show mode");
+            let left = vpp.console("show mode")?;
             assert!(!left.contains("host-"), "{left}");
             Ok(())
         },
