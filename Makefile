@@ -36,7 +36,9 @@ lint: ## rustfmt, clippy, rustdoc, and cargo-deny where it is installed
 fuzz: ## every fuzz target for FUZZ_SECONDS each
 	@fuzz/run $(FUZZ_SECONDS)
 
-test-vpp: setup ## the live VPP suite, against the VPP that is found here
+test-vpp: ## the live VPP suite and the demo, against the VPP that is found here
+	@scripts/setup test
+	@scripts/guest || true
 	@scripts/test-vpp
 
 install: ## build with optimisation and install under PREFIX (default /usr/local)
