@@ -1,18 +1,23 @@
 //! The kernel dataplane without agent, store and proxy.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
 use causeway::lab::Namespace;
 use causeway_dataplane::kernel::{KernelBackend, KernelConfig};
-use causeway_dataplane::{Attachment, Dataplane, Firewall, InterfaceName, Mtu, SandboxSpec};
+use causeway_dataplane::{
+    Attachment, Backend, Dataplane, DesiredState, Firewall, InterfaceName, Mtu, SandboxSpec,
+};
 use causeway_types::{Labels, NetworkName, SandboxId, SandboxUid};
 use tokio::runtime::Handle;
 
 use crate::netns;
 
+/// The prefix of all sandboxes.
+pub(crate) const OPERATOR: &str = "3ffe:ca05:2::/48";
 const PREFIX: Ipv6Addr = Ipv6Addr::new(0x3ffe, 0xca05, 2, 1, 0, 0, 0, 0);
 const MTU: u32 = 1500;
 
@@ -23,6 +28,8 @@ pub(crate) struct OwnDataplane {
     runtime: Handle,
     /// Sandboxes so far, which number the next one.
     made: usize,
+    /// What was described.
+    sandboxes: BTreeMap<SandboxUid, SandboxSpec>,
 }
 
 impl OwnDataplane {
@@ -30,15 +37,20 @@ impl OwnDataplane {
     pub(crate) fn open(runtime: Handle) -> anyhow::Result<Self> {
         let config = KernelConfig {
             namespace: "bench-router".to_owned(),
-            operator_prefixes: vec!["3ffe:ca05:2::/48".parse()?],
+            operator_prefixes: vec![OPERATOR.parse()?],
             ..KernelConfig::default()
         };
-        let backend = Arc::new(KernelBackend::new(config));
+        Self::on(Arc::new(KernelBackend::new(config)), runtime)
+    }
+
+    /// Sets one up on another backend.
+    pub(crate) fn on(backend: Arc<dyn Backend>, runtime: Handle) -> anyhow::Result<Self> {
         let dataplane = runtime.block_on(Dataplane::open(backend))?;
         Ok(Self {
             dataplane,
             runtime,
             made: 0,
+            sandboxes: BTreeMap::new(),
         })
     }
 
@@ -46,7 +58,7 @@ impl OwnDataplane {
     pub(crate) fn sandbox(&mut self, namespace: &Namespace) -> anyhow::Result<SandboxSpec> {
         self.made += 1;
         let network: NetworkName = "bench".parse()?;
-        Ok(SandboxSpec {
+        let sandbox = SandboxSpec {
             uid: SandboxUid::from_random(u64::try_from(self.made)?),
             id: SandboxId {
                 tenant: "acme".parse()?,
@@ -63,7 +75,9 @@ impl OwnDataplane {
             labels: Labels::default(),
             firewall: Arc::new(Firewall::default()),
             quarantined: false,
-        })
+        };
+        self.sandboxes.insert(sandbox.uid, sandbox.clone());
+        Ok(sandbox)
     }
 
     /// Wires a sandbox.
@@ -105,8 +119,21 @@ impl OwnDataplane {
         })
     }
 
+    /// Makes everything as it was described.
+    pub(crate) fn reconcile(&self) -> anyhow::Result<()> {
+        let desired = DesiredState {
+            operator_prefixes: vec![OPERATOR.parse()?],
+            sandboxes: self.sandboxes.clone(),
+            ..DesiredState::default()
+        };
+        let report = self.runtime.block_on(self.dataplane.reconcile(&desired))?;
+        ensure!(report.problems.is_empty(), "{:?}", report.problems);
+        Ok(())
+    }
+
     /// Takes a sandbox's wiring away.
-    pub(crate) fn detach(&self, uid: SandboxUid) -> anyhow::Result<()> {
+    pub(crate) fn detach(&mut self, uid: SandboxUid) -> anyhow::Result<()> {
+        self.sandboxes.remove(&uid);
         Ok(self.runtime.block_on(self.dataplane.detach(uid))?)
     }
 }

@@ -29,6 +29,7 @@ mod quarantine;
 mod report;
 mod scale;
 mod stats;
+mod vpp;
 mod world;
 
 use report::Report;
@@ -104,6 +105,10 @@ const PARTS: &[Part] = &[
     Part {
         names: &["quarantine."],
         measure: quarantine::measure,
+    },
+    Part {
+        names: &["forward.vpp", "resync.vpp"],
+        measure: vpp::measure,
     },
     Part {
         names: &["attach.at_", "attach.fill_", "resync."],

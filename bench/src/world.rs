@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use causeway::client::Client;
 use causeway::config::Config;
 use causeway::lab::Lab;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::agent::Agent;
 use crate::dataplane::OwnDataplane;
@@ -84,6 +84,11 @@ impl World {
         let client = Client::new(&config.api_socket());
         let agent = Agent::new(client, self.runtime.handle().clone())?;
         Ok(self.agent.insert(agent).clone())
+    }
+
+    /// Where calls are waited for.
+    pub(crate) fn runtime(&self) -> Handle {
+        self.runtime.handle().clone()
     }
 
     /// A dataplane without agent, in a router namespace of its own.

@@ -58,6 +58,10 @@ pub(crate) const AIMS: &[Aim] = &[
         Bound::TimesAtLeast(0.95, "forward.veth_floor_gbps"),
     ),
     aim(
+        "forward.vpp_clocks",
+        Bound::TimesAtMost(1.6, "forward.vpp_floor_clocks"),
+    ),
+    aim(
         "egress.passthrough_rps",
         Bound::TimesAtLeast(0.9, "egress.direct_rps"),
     ),
