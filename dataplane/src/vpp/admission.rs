@@ -29,7 +29,8 @@ impl Resource {
     const ALL: [Self; 3] = [Self::Heap, Self::Counters, Self::Buffers];
 
     /// What one sandbox is counted at: its two interfaces, bridge, classifier tables, neighbours
-    /// and routes, and the vectors that grow with them. Twice what was measured.
+    /// and routes, and the vectors that grow with them. An estimate on the safe side: too much
+    /// costs room for a few sandboxes until VPP writes down what they took, too little costs VPP.
     const fn sandbox(self) -> u64 {
         match self {
             Self::Heap => 256 << 10,
@@ -38,7 +39,7 @@ impl Resource {
         }
     }
 
-    /// What has to be left for everything else.
+    /// What has to be left for everything else. An estimate as well.
     const fn margin(self) -> u64 {
         match self {
             Self::Heap => 16 << 20,
