@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+pub use vpp_config::installed::Installed;
 use vpp_config::startup::Startup;
 
 use super::{poll, run_ok};
@@ -17,54 +18,9 @@ const SANDBOXES: u32 = 64;
 /// In microseconds: the lab shares its processors with everybody in it.
 const SLEEP: u32 = 100;
 
-/// A VPP that is installed here.
-#[derive(Debug, Clone)]
-pub struct Installed {
-    program: PathBuf,
-    plugins: Option<PathBuf>,
-}
-
 /// Finds VPP under `VPP_PREFIX`, or on the search path; otherwise says what is missing.
 pub fn find() -> Result<Installed, String> {
-    let Some(prefix) = std::env::var_os("VPP_PREFIX").map(PathBuf::from) else {
-        return on_path().ok_or_else(|| {
-            "there is no VPP on the search path: install FD.io's packages, or set VPP_PREFIX"
-                .to_owned()
-        });
-    };
-    let program = prefix.join("bin/vpp");
-    if !program.is_file() {
-        return Err(format!(
-            "VPP_PREFIX is set, and {} is missing",
-            program.display()
-        ));
-    }
-    // lib/vpp_plugins, or lib/x86_64-linux-gnu/vpp_plugins.
-    let lib = prefix.join("lib");
-    let below = fs::read_dir(&lib).into_iter().flatten().flatten();
-    let plugins = below
-        .map(|entry| entry.path().join("vpp_plugins"))
-        .chain([lib.join("vpp_plugins")])
-        .find(|folder| folder.is_dir());
-    match plugins {
-        Some(folder) => Ok(Installed {
-            program,
-            plugins: Some(folder),
-        }),
-        None => Err(format!("there are no plugins of VPP in {}", lib.display())),
-    }
-}
-
-/// Where it was installed it knows its plugins.
-fn on_path() -> Option<Installed> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let program = std::env::split_paths(&path)
-        .map(|folder| folder.join("vpp"))
-        .find(|program| program.is_file())?;
-    Some(Installed {
-        program,
-        plugins: None,
-    })
+    Installed::find().map_err(|missing| missing.to_string())
 }
 
 /// A running VPP, which ends with this value.

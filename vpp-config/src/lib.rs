@@ -38,6 +38,7 @@ pub mod wire;
 pub mod client;
 pub mod connection;
 pub mod event;
+pub mod installed;
 pub mod messages;
 mod options;
 mod retval;

@@ -5,53 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use vpp_config::installed::Installed;
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A VPP that is installed here: its program and its plugins.
-#[derive(Debug, Clone)]
-pub(crate) struct Installed {
-    program: PathBuf,
-    plugins: Option<PathBuf>,
-}
-
-/// Finds VPP under `VPP_PREFIX`, or on the path.
+/// Finds VPP, or says what is missing.
 pub(crate) fn find() -> Result<Installed, String> {
-    if let Some(prefix) = std::env::var_os("VPP_PREFIX") {
-        let prefix = PathBuf::from(prefix);
-        let program = prefix.join("bin/vpp");
-        if !program.is_file() {
-            return Err(format!("there is no {}", program.display()));
-        }
-        let plugins = ["lib", "lib64"]
-            .iter()
-            .flat_map(|lib| {
-                let lib = prefix.join(lib);
-                let below = fs::read_dir(&lib).into_iter().flatten().flatten();
-                let mut places = vec![lib.join("vpp_plugins")];
-                places.extend(below.map(|entry| entry.path().join("vpp_plugins")));
-                places
-            })
-            .find(|path| path.join("af_packet_plugin.so").is_file());
-        return match plugins {
-            Some(plugins) => Ok(Installed {
-                program,
-                plugins: Some(plugins),
-            }),
-            None => Err(format!("there are no plugins below {}", prefix.display())),
-        };
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/usr/bin".into()])
-        .map(|directory| directory.join("vpp"))
-        .find(|program| program.is_file())
-        .map(|program| Installed {
-            program,
-            plugins: None,
-        })
-        .ok_or_else(|| {
-            "there is no VPP on the path: install FD.io's packages, or set VPP_PREFIX".to_owned()
-        })
+    Installed::find().map_err(|missing| missing.to_string())
 }
 
 /// What a VPP has room for.

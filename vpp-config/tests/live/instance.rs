@@ -6,14 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use vpp_config::installed::Installed;
 use vpp_config::startup::Startup;
 use vpp_config::{Client, Needs, Options};
-
-/// Where a VPP is installed.
-struct Installed {
-    program: PathBuf,
-    plugins: Option<PathBuf>,
-}
 
 /// A running VPP. It ends with the value.
 pub(crate) struct Vpp {
@@ -33,8 +28,9 @@ pub(crate) fn start_with(change: impl FnOnce(&mut Startup)) -> Option<Vpp> {
         causeway_testing::skip(&causeway_testing::test_name(), reason);
         None
     };
-    let Some(installed) = find() else {
-        return skip("no VPP on PATH or under VPP_PREFIX");
+    let installed = match Installed::find() {
+        Ok(installed) => installed,
+        Err(missing) => return skip(&missing.to_string()),
     };
     if !nix::unistd::geteuid().is_root() {
         return skip("VPP has to be started by root");
@@ -73,26 +69,6 @@ fn spawn(program: &Path, folder: &Path) -> Child {
         .stderr(output)
         .spawn()
         .expect("util-linux is installed")
-}
-
-fn find() -> Option<Installed> {
-    let prefixed = std::env::var_os("VPP_PREFIX").map(|prefix| PathBuf::from(prefix).join("bin"));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let program = prefixed
-        .into_iter()
-        .chain(std::env::split_paths(&path))
-        .map(|folder| folder.join("vpp"))
-        .find(|program| program.is_file())?;
-    let prefix = program.parent()?.parent()?;
-    // lib/x86_64-linux-gnu/vpp_plugins, and lib/vpp_plugins elsewhere.
-    let plugins = fs::read_dir(prefix.join("lib"))
-        .ok()
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .flat_map(|folder| [folder.join("vpp_plugins"), folder])
-        .find(|folder| folder.ends_with("vpp_plugins") && folder.is_dir());
-    Some(Installed { program, plugins })
 }
 
 impl Vpp {
@@ -143,7 +119,7 @@ impl Vpp {
     pub(crate) fn kill_and_restart(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        let program = find().unwrap().program;
+        let program = Installed::find().unwrap().program;
         self.process = spawn(&program, self.folder.path());
     }
 }
