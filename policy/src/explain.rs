@@ -283,11 +283,16 @@ impl Asked<'_> {
         if around.is_empty() {
             return Some(format!("{address} is in none of its prefixes"));
         }
-        let opened = |prefix: &&IpNet| self.reserved.opened_by(prefix, address);
+        let opened = |prefix: &&IpNet| self.reserved.permits(prefix, address, self.query.protocol);
         if action == Action::Permit && !around.iter().any(opened) {
-            return Some(format!(
-                "{address} is in a reserved range, which only a prefix inside that range opens"
-            ));
+            return Some(match (self.query.protocol, address) {
+                (Protocol::Udp | Protocol::Icmpv6, IpAddr::V4(_)) => {
+                    "sandboxes reach IPv4 addresses through the proxy, by TCP only".to_owned()
+                }
+                _ => format!(
+                    "{address} is in a reserved range, which only a prefix inside that range opens"
+                ),
+            });
         }
         None
     }

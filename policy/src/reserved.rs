@@ -7,6 +7,8 @@ use causeway_types::{
 };
 use ipnet::{IpNet, Ipv6Net};
 
+use crate::model::Protocol;
+
 /// The ranges that a node keeps for itself, beside those that the Internet's registries
 /// reserve: its own addresses, the operator's prefixes, tunnel endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +54,32 @@ impl Reserved {
             .all(|(range, _)| range.contains(prefix))
     }
 
-    /// What is left of `prefix` without the reserved ranges that it does not name.
+    /// Whether a permit for `prefix` reaches `address` by this protocol: the proxy, which carries
+    /// TCP, looks at each address; the dataplane knows prefixes only.
+    pub(crate) fn permits(&self, prefix: &IpNet, address: IpAddr, protocol: Protocol) -> bool {
+        match (protocol, prefix, address) {
+            (Protocol::Tcp, ..) => self.opened_by(prefix, address),
+            (_, IpNet::V6(prefix), IpAddr::V6(address)) => {
+                self.cut(*prefix).iter().any(|left| left.contains(&address))
+            }
+            _ => false,
+        }
+    }
+
+    /// What the dataplane forwards of `prefix`: without the reserved ranges that it does not
+    /// name, and without addresses that hide an IPv4 address, unless it is such an address
+    /// itself. What those lead to cannot be told from a prefix.
     pub(crate) fn cut(&self, prefix: Ipv6Net) -> Vec<Ipv6Net> {
         let whole = IpNet::V6(prefix);
-        let mut holes = Vec::new();
+        let within = |range: &Ipv6Net| range.contains(&prefix);
+        if HIDING.iter().any(within) && prefix.prefix_len() < prefix.max_prefix_len() {
+            return Vec::new();
+        }
+        let mut holes: Vec<_> = HIDING
+            .iter()
+            .filter(|h| prefix.contains(*h))
+            .copied()
+            .collect();
         for (range, class) in self.ranges() {
             let IpNet::V6(hole) = range else { continue };
             if range.contains(&whole) {
@@ -91,6 +115,24 @@ impl Reserved {
         let own = self.own.iter().map(|net| (*net, AddressClass::Private));
         special_ranges().chain(rest).chain(own)
     }
+}
+
+/// Ranges whose addresses have IPv4 addresses inside ([`embedded_ipv4`]): what is sent there is
+/// translated, or taken out of a tunnel, somewhere else.
+const HIDING: [Ipv6Net; 8] = [
+    Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 96),
+    Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96),
+    Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0xffff, 0, 0, 0), 96),
+    Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96),
+    Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 1, 0, 0, 0, 0, 0), 48),
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32),
+    Ipv6Net::new_assert(Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16),
+    NAT64_PREFIX,
+];
+
+/// Whether every address of the prefix hides an IPv4 address.
+pub(crate) fn hides(prefix: &Ipv6Net) -> bool {
+    HIDING.iter().any(|range| range.contains(prefix))
 }
 
 impl Default for Reserved {
@@ -203,6 +245,24 @@ mod tests {
         assert_eq!(cut("fd12::/16"), ["fd12::/16".parse().unwrap()]);
         assert_eq!(cut("ff02::/16"), []);
         assert_eq!(cut("2001:470::/47"), ["2001:470::/48".parse().unwrap()]);
+        for hiding in [
+            "64:ff9b::/96",
+            "2002:808::/32",
+            "2001::/32",
+            "64:ff9b:1::/48",
+            "::/96",
+        ] {
+            assert_eq!(cut(hiding), [], "{hiding}");
+        }
+        for named in ["64:ff9b::808:808/128", "2002:a00:1::1/128"] {
+            assert_eq!(cut(named), [named.parse().unwrap()]);
+        }
+        let low = cut("::/3");
+        let inside = |address: &str| {
+            let address: Ipv6Addr = address.parse().unwrap();
+            low.iter().any(|net| net.contains(&address))
+        };
+        assert!(inside("1000::1") && !inside("::ffff:8.8.8.8") && !inside("64:ff9b::808:808"));
         let all = cut("::/0");
         for (address, inside) in [
             ("2600::1", true),

@@ -1,8 +1,9 @@
 //! The part that the dataplane enforces by itself.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use causeway_types::Labels;
+use causeway_types::{Labels, embedded_ipv4};
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::l4::{L4Egress, L4Ingress, L4Rules};
@@ -10,7 +11,7 @@ use crate::model::{
     Action, Destination, EgressRule, Guardrail, IngressPeer, IngressRule, Mode, NetworkChoice,
     Policy, PortSet, Protocol, RuleName,
 };
-use crate::reserved::Reserved;
+use crate::reserved::{Reserved, hides};
 
 /// Rules for one sandbox, from the policies that select it and from all guardrails.
 pub(super) fn rules(
@@ -18,10 +19,11 @@ pub(super) fn rules(
     guardrails: &[&Guardrail],
     reserved: &Reserved,
 ) -> L4Rules {
+    let egress = permits(policies, guardrails, reserved);
     L4Rules {
         ingress: ingress(policies, guardrails),
-        egress: permits(policies, guardrails, reserved),
-        egress_deny: denials(policies, guardrails),
+        egress_deny: denials(policies, guardrails, &egress),
+        egress,
     }
 }
 
@@ -156,7 +158,7 @@ fn both(a: &L4Egress, b: &L4Egress) -> Option<L4Egress> {
     })
 }
 
-fn denials(policies: &[&Policy], guardrails: &[&Guardrail]) -> Vec<L4Egress> {
+fn denials(policies: &[&Policy], guardrails: &[&Guardrail], open: &[L4Egress]) -> Vec<L4Egress> {
     let policies = policies
         .iter()
         .filter(|p| p.mode == Mode::Enforce)
@@ -165,9 +167,36 @@ fn denials(policies: &[&Policy], guardrails: &[&Guardrail]) -> Vec<L4Egress> {
         .iter()
         .filter(|g| g.mode == Mode::Enforce)
         .flat_map(|g| g.egress.iter().flatten());
-    entries(policies.chain(guardrails), Action::Deny)
-        .into_iter()
-        .collect()
+    let rules: Vec<_> = policies.chain(guardrails).collect();
+    let mut denied = entries(rules.iter().copied(), Action::Deny);
+    denied.extend(hidden_denials(&rules, open));
+    denied.into_iter().collect()
+}
+
+/// Denied IPv4 prefixes, in the IPv6 forms that are open: those are single addresses
+/// ([`Reserved::cut`]).
+fn hidden_denials(rules: &[&EgressRule], open: &[L4Egress]) -> Vec<L4Egress> {
+    let hidden = open
+        .iter()
+        .filter(|entry| hides(&entry.prefix))
+        .filter_map(|entry| Some((entry.prefix, embedded_ipv4(entry.prefix.network())?)));
+    let hidden: Vec<_> = hidden.collect();
+    let mut found = Vec::new();
+    for rule in rules.iter().filter(|rule| rule.action == Action::Deny) {
+        let (Destination::Prefixes(prefixes), Some(ports)) = (&rule.to, without_tcp(&rule.ports))
+        else {
+            continue;
+        };
+        let denies = |address| prefixes.iter().any(|p| p.contains(&IpAddr::V4(address)));
+        for (prefix, _) in hidden.iter().filter(|(_, address)| denies(*address)) {
+            let ports = ports.clone();
+            found.push(L4Egress {
+                prefix: *prefix,
+                ports,
+            });
+        }
+    }
+    found
 }
 
 /// The IPv6 prefixes of all rules with this action, without TCP.

@@ -145,7 +145,8 @@ impl RuleSet {
         let closed = reserved.contains(dialled);
         for address in spellings(dialled) {
             for (prefix, numbers) in self.prefixes.find(address) {
-                let opens = address == dialled && reserved.opened_by(&prefix, dialled);
+                let opens =
+                    address == dialled && reserved.permits(&prefix, dialled, target.protocol);
                 let rules = numbers.iter().filter_map(|n| Some((*n, self.rule(*n)?)));
                 for (number, rule) in rules {
                     verdict.take_addressed(rule, number, target, opens, closed);

@@ -13,6 +13,7 @@ use crate::model::{
     PortRange, PortSet, Protocol, RuleName,
 };
 use crate::problems::Problems;
+use crate::reserved::hides;
 use crate::yaml::Node;
 
 pub(super) fn read(
@@ -218,6 +219,18 @@ fn refuse_unreachable(
                         carries TCP only";
             let message = format!("`{range}` does not reach IPv4 addresses");
             problems.error(place, message, help);
+        }
+        Some(Destination::Prefixes(prefixes)) if action == Action::Permit => {
+            let hiding = |prefix: &&IpNet| match prefix {
+                IpNet::V6(v6) => hides(v6) && v6.prefix_len() < v6.max_prefix_len(),
+                IpNet::V4(_) => false,
+            };
+            if let Some(prefix) = prefixes.iter().find(hiding) {
+                let help = "name each address in full, with `/128`: what such addresses lead to is \
+                            an IPv4 address, which a prefix does not show";
+                let message = format!("`{range}` does not reach `{prefix}`, which hides IPv4");
+                problems.error(place, message, help);
+            }
         }
         _ => {}
     }

@@ -7,4 +7,5 @@
 
 mod common;
 mod decisions;
+mod peers;
 mod reference;
