@@ -41,7 +41,7 @@ mod vault;
 pub use convert::WiringError;
 pub use counters::Measurements;
 pub use error::{DataplaneFailure, Error};
-pub use events::Event;
+pub use events::{Event, Follower};
 pub use identity::IdentityError;
 pub use policies::read_policies;
 pub use proxy::{ProcessError, Stopped, end as end_proxy};
@@ -70,7 +70,6 @@ pub struct Agent {
     /// Changes to one sandbox share it; changes to what many sandboxes depend on hold it alone.
     changes: tokio::sync::RwLock<()>,
     events: Events,
-    tallies: counters::Tallies,
     problems: Mutex<Vec<String>>,
     /// Asks for a reconciliation now.
     disturbed: Arc<Notify>,
@@ -81,9 +80,12 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The stream of events.
-    pub fn follow(&self) -> tokio::sync::broadcast::Receiver<Event> {
-        self.events.follow()
+    /// The stream of events. Whatever is decided after this returns is in it, as far as a proxy
+    /// is connected.
+    pub async fn follow(&self) -> Follower {
+        let follower = self.events.follow();
+        self.proxy.following().await;
+        follower
     }
 
     /// The certificate of the authority that the proxy signs with, PEM.

@@ -130,21 +130,24 @@ fn egress(page: &mut Page, measured: &Measurements) {
         "Starts of the egress proxy by this agent.",
     );
     page.value("causeway_proxy_starts_total", measured.proxy.starts);
-    page.head(
-        "causeway_egress_decisions_total",
-        "counter",
-        "Decisions of the egress proxy that this agent saw, by protocol and outcome.",
-    );
-    for ((protocol, decision), count) in &measured.decisions {
-        let labels: Labels<'_> = &[("protocol", protocol), ("decision", decision)];
-        page.labelled("causeway_egress_decisions_total", labels, count);
-    }
     if let Some(stats) = &measured.egress {
         proxy_counters(page, stats);
     }
 }
 
 fn proxy_counters(page: &mut Page, stats: &Stats) {
+    page.head(
+        "causeway_egress_decisions_total",
+        "counter",
+        "Decisions of the egress proxy, by protocol and outcome.",
+    );
+    for decided in &stats.decisions_total {
+        let labels: Labels<'_> = &[
+            ("protocol", &decided.protocol.as_str()),
+            ("decision", &decided.decision.as_str()),
+        ];
+        page.labelled("causeway_egress_decisions_total", labels, decided.count);
+    }
     for (name, kind, help, value) in [
         (
             "generation",

@@ -14,7 +14,7 @@ mod server;
 
 pub use client::{Client, ClientError, ClientReceiver, ClientSender};
 pub use codec::{FrameError, MAX_FRAME};
-pub use message::{FromProxy, PROTOCOL, SandboxInfo, Settings, Stats, ToProxy, Welcome};
+pub use message::{Decisions, FromProxy, PROTOCOL, SandboxInfo, Settings, Stats, ToProxy, Welcome};
 pub use secret::{SecretValue, SecretValueError};
 
 pub use server::ControlSocketError;

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::dial::reset_on_close;
-use crate::session::{self, Accepted};
+use crate::session::Accepted;
 use crate::state::Shared;
+use crate::workers::Workers;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -33,8 +34,29 @@ pub(crate) fn listen(address: SocketAddrV6) -> io::Result<std::net::TcpListener>
     Ok(socket.into())
 }
 
-/// Accepts connections until dropped.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+/// A connection on its way to the thread that will serve it.
+#[derive(Debug)]
+pub(crate) struct Intercepted {
+    stream: std::net::TcpStream,
+    source: SocketAddrV6,
+    destination: SocketAddrV6,
+    place: OwnedSemaphorePermit,
+}
+
+impl Intercepted {
+    /// The connection, watched by the calling thread's runtime, and its place among all.
+    pub(crate) fn accepted(self) -> io::Result<(Accepted, OwnedSemaphorePermit)> {
+        let accepted = Accepted {
+            stream: TcpStream::from_std(self.stream)?,
+            source: self.source,
+            destination: self.destination,
+        };
+        Ok((accepted, self.place))
+    }
+}
+
+/// Accepts connections until dropped, and hands them to the workers.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: Workers) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let (stream, source) = match listener.accept().await {
@@ -55,15 +77,20 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             reset_on_close(&stream);
             continue;
         };
-        let accepted = Accepted {
-            stream,
-            source,
-            destination,
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be handed on");
+                continue;
+            }
         };
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            session::serve(shared, accepted).await;
-            drop(place);
-        });
+        workers
+            .serve(Intercepted {
+                stream,
+                source,
+                destination,
+                place,
+            })
+            .await;
     }
 }

@@ -25,6 +25,7 @@ mod state;
 mod stream;
 mod text;
 mod trust;
+mod workers;
 
 pub use privilege::PrivilegeError;
 pub use run::{ProxyArgs, ProxyError, run, start};

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use causeway_types::Reason;
 
+use crate::audit::{Outcome, Protocol};
+use crate::control::Decisions;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -35,6 +38,7 @@ pub(crate) struct Metrics {
     pub(crate) audit_dropped: Counter,
     pub(crate) events_dropped: Counter,
     refused: [Counter; REASON_CODES],
+    decided: [[Counter; Outcome::ALL.len()]; Protocol::ALL.len()],
 }
 
 impl Default for Metrics {
@@ -51,6 +55,7 @@ impl Default for Metrics {
             audit_dropped: Counter::default(),
             events_dropped: Counter::default(),
             refused: std::array::from_fn(|_code| Counter::default()),
+            decided: Default::default(),
         }
     }
 }
@@ -61,6 +66,25 @@ impl Metrics {
         if let Some(counter) = self.refused.get(usize::from(reason.code())) {
             counter.add(1);
         }
+    }
+
+    /// Counts one decision.
+    pub(crate) fn decided(&self, protocol: Protocol, decision: Outcome) {
+        self.decided[protocol as usize][decision as usize].add(1);
+    }
+
+    /// What was decided, and how often.
+    pub(crate) fn decisions(&self) -> impl Iterator<Item = Decisions> {
+        let pairs = Protocol::ALL
+            .into_iter()
+            .flat_map(|protocol| Outcome::ALL.map(|decision| (protocol, decision)));
+        pairs
+            .map(|(protocol, decision)| Decisions {
+                protocol,
+                decision,
+                count: self.decided[protocol as usize][decision as usize].get(),
+            })
+            .filter(|decisions| decisions.count > 0)
     }
 
     /// The reasons that occurred, and how often.
@@ -89,5 +113,26 @@ mod tests {
             metrics.refused(reason);
         }
         assert_eq!(metrics.refusals().count(), Reason::ALL.len());
+    }
+
+    #[test]
+    fn decisions_are_counted_apart() {
+        let metrics = Metrics::default();
+        for (protocol, decision, count) in [
+            (Protocol::Dns, Outcome::Deny, 1),
+            (Protocol::Http, Outcome::Permit, 2),
+            (Protocol::Http, Outcome::Audit, 3),
+        ] {
+            for _ in 0..count {
+                metrics.decided(protocol, decision);
+            }
+            assert!(metrics.decisions().any(|found| found
+                == Decisions {
+                    protocol,
+                    decision,
+                    count
+                }));
+        }
+        assert_eq!(metrics.decisions().count(), 3);
     }
 }

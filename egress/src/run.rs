@@ -15,6 +15,7 @@ use crate::dns::{BindError, Resolver, ResolverConfig, Service, ServiceConfig};
 use crate::metrics::Metrics;
 use crate::privilege::PrivilegeError;
 use crate::state::Shared;
+use crate::workers::Workers;
 use crate::{intercept, privilege};
 
 /// How to start the proxy. Everything else comes from the agent.
@@ -163,6 +164,8 @@ impl Prepared {
     async fn serve(self) -> Result<(), ProxyError> {
         let shared = self.shared;
         let listener = TcpListener::from_std(self.listener).map_err(ProxyError::Runtime)?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = Workers::start(&shared, threads).map_err(ProxyError::Runtime)?;
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).map_err(ProxyError::Runtime)?;
         let resolver = shared.resolver.clone();
@@ -171,7 +174,7 @@ impl Prepared {
         let ended = tokio::select! {
             ended = control::serve(self.control, Arc::clone(&shared), stop) => ended,
             ended = self.resolver.run(Arc::clone(&shared), resolver, pins) => ended,
-            () = intercept::accept(Arc::clone(&shared), listener) => Ok(()),
+            () = intercept::accept(Arc::clone(&shared), listener, workers) => Ok(()),
             _signal = terminate.recv() => Ok(()),
         };
         drop(shared);

@@ -234,6 +234,7 @@ impl Controlled for Shared {
             audit_dropped_total: metrics.audit_dropped.get(),
             events_dropped_total: metrics.events_dropped.get(),
             refused_total: metrics.refusals().collect(),
+            decisions_total: metrics.decisions().collect(),
         }
     }
 

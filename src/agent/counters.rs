@@ -1,37 +1,13 @@
 //! What is counted: traffic and drops by the dataplane, decisions by the proxy.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use causeway_dataplane::Counters;
-use causeway_egress::audit::{AuditRecord, Outcome, Protocol};
 use causeway_egress::control::Stats;
 use causeway_types::{Generation, SandboxId, SandboxUid};
 
 use super::{Agent, Error};
 use crate::api::model::{Counts, ProxyStatus};
-
-/// Decisions of the proxy, by what was spoken and what was decided.
-#[derive(Debug, Default)]
-pub(super) struct Tallies(Mutex<BTreeMap<(&'static str, &'static str), u64>>);
-
-impl Tallies {
-    pub(super) fn count(&self, record: &AuditRecord) {
-        let protocol = match record.protocol {
-            Protocol::Tcp => "tcp",
-            Protocol::Tls => "tls",
-            Protocol::Http => "http",
-            Protocol::Dns => "dns",
-        };
-        let decision = match record.decision {
-            Outcome::Permit => "permit",
-            Outcome::Deny => "deny",
-            Outcome::Audit => "audit",
-        };
-        let mut tallies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *tallies.entry((protocol, decision)).or_default() += 1;
-    }
-}
 
 /// Everything that the metrics show.
 #[derive(Debug)]
@@ -50,8 +26,6 @@ pub struct Measurements {
     pub egress: Option<Stats>,
     /// How the proxy is.
     pub proxy: ProxyStatus,
-    /// The proxy's decisions by protocol and outcome, since the agent started.
-    pub decisions: BTreeMap<(&'static str, &'static str), u64>,
     /// How many problems there are.
     pub problems: usize,
     /// Seconds since the agent started.
@@ -77,12 +51,6 @@ impl Agent {
             names,
             egress,
             proxy: status.proxy,
-            decisions: self
-                .tallies
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone(),
             problems: status.problems.len(),
             uptime_seconds: status.uptime_seconds,
         })

@@ -52,7 +52,6 @@ impl StateSource for Agent {
 
     fn event(&self, message: FromProxy) {
         if let FromProxy::Event(record) = message {
-            self.tallies.count(&record);
             self.events.send(Event::Egress(record));
         }
     }

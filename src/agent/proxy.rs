@@ -80,6 +80,8 @@ pub(super) struct ProxyState {
     pub(super) committed: Generation,
     pub(super) starts: u64,
     pub(super) problem: Option<String>,
+    /// Whether the proxy sends its decisions as events.
+    pub(super) following: bool,
 }
 
 /// The agent's handle on the proxy.
@@ -112,12 +114,26 @@ pub struct Stopped;
 impl Proxy {
     /// Prepares to supervise, which begins with [`Proxy::begin`]. The task ends with the handle,
     /// and leaves the proxy running.
-    pub(super) fn start(config: ProxyConfig, source: std::sync::Weak<dyn StateSource>) -> Self {
+    /// Decisions come as events while `followers` is not zero.
+    pub(super) fn start(
+        config: ProxyConfig,
+        source: std::sync::Weak<dyn StateSource>,
+        followers: watch::Receiver<usize>,
+    ) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
-        let (publish, state) = watch::channel(ProxyState::default());
+        let (publish, state) = watch::channel(ProxyState {
+            link: Link::Unknown,
+            ..ProxyState::default()
+        });
         let kill = Arc::new(tokio::sync::Notify::new());
-        let supervisor =
-            supervise::Supervisor::new(config, source, queue, publish, Arc::clone(&kill));
+        let supervisor = supervise::Supervisor {
+            config,
+            source,
+            queue,
+            publish,
+            kill: Arc::clone(&kill),
+            followers,
+        };
         let begin = Arc::new(tokio::sync::Notify::new());
         let begun = Arc::clone(&begin);
         drop(tokio::spawn(async move {
@@ -199,6 +215,14 @@ impl Proxy {
             Ok(Ok(state)) => state.link == Link::Up,
             _ => false,
         }
+    }
+
+    /// Waits until decisions come as events, or no proxy is connected that could send any.
+    pub(super) async fn following(&self) {
+        let mut state = self.state.clone();
+        let following = |state: &ProxyState| state.following || state.link != Link::Up;
+        // One that does not answer is replaced, and its successor is asked the same.
+        let _late = tokio::time::timeout(STATS_DEADLINE, state.wait_for(following)).await;
     }
 
     /// Its counters; none when it does not answer.

@@ -19,7 +19,7 @@ use super::identity::{self, Identity, IdentityError};
 use super::proxy::{Proxy, ProxyConfig, StateSource};
 use super::sandboxes::{Address, OnDisk};
 use super::state::{Applied, AppliedDocument, State, StoredSecret};
-use super::{Agent, counters, uplink};
+use super::{Agent, uplink};
 use crate::config::{Config, Uplink};
 use crate::node::{NodeError, NodeLock};
 use crate::secrets::{SecretValue, UnsealError, Vault, sealed_name};
@@ -165,6 +165,7 @@ impl Agent {
         let backend = (parts.backend)(vec![identity.prefix], &way_out)?;
         let dataplane = Dataplane::open(backend).await?;
         let proxy_config = parts.proxy.then(|| proxy_config(&config));
+        let events = Events::new();
         let agent = Arc::new_cyclic(|weak: &Weak<Self>| Self {
             prefix: identity.prefix,
             node_block,
@@ -178,14 +179,13 @@ impl Agent {
             proxy: match proxy_config {
                 Some(config) => {
                     let source: Weak<dyn StateSource> = weak.clone();
-                    Proxy::start(config, source)
+                    Proxy::start(config, source, events.followers())
                 }
                 None => Proxy::none(),
             },
             state: Mutex::new(state),
             changes: tokio::sync::RwLock::new(()),
-            events: Events::new(),
-            tallies: counters::Tallies::default(),
+            events,
             problems: Mutex::default(),
             disturbed: Arc::default(),
             extra_roots_pem,

@@ -9,15 +9,13 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::stream;
 use http::header::CONTENT_TYPE;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 
 use super::extract::Body;
 use super::model::{
     CaInfo, ErrorReply, IpamInfo, LeaseInfo, Reconciled, Status, Trace, TraceRequest,
 };
 use super::{ApiError, to_the_end};
-use crate::agent::{Agent, Event};
+use crate::agent::{Agent, Event, Follower};
 
 /// Follow a packet through each decision that it would meet, without sending it.
 #[utoipa::path(
@@ -50,13 +48,13 @@ pub(super) async fn status(State(agent): State<Arc<Agent>>) -> Json<Status> {
 )]
 pub(super) async fn events(State(agent): State<Arc<Agent>>) -> Response {
     // The first line is empty, so that a client knows that it is connected.
-    let events = stream::unfold(None, move |follower| {
+    let events = stream::unfold(None, move |follower: Option<Follower>| {
         let agent = Arc::clone(&agent);
         async move {
             match follower {
-                None => Some((line(None), Some(agent.follow()))),
+                None => Some((line(None), Some(agent.follow().await))),
                 Some(mut follower) => {
-                    let event = next(&mut follower).await?;
+                    let event = follower.next().await?;
                     Some((line(Some(&event)), Some(follower)))
                 }
             }
@@ -64,14 +62,6 @@ pub(super) async fn events(State(agent): State<Arc<Agent>>) -> Response {
     });
     let kind = [(CONTENT_TYPE, "application/x-ndjson")];
     (kind, StreamBody::from_stream(events)).into_response()
-}
-
-async fn next(follower: &mut broadcast::Receiver<Event>) -> Option<Event> {
-    match follower.recv().await {
-        Ok(event) => Some(event),
-        Err(RecvError::Lagged(count)) => Some(Event::Missed { count }),
-        Err(RecvError::Closed) => None,
-    }
 }
 
 fn line(event: Option<&Event>) -> Result<Bytes, serde_json::Error> {

@@ -59,14 +59,21 @@ impl AuditLog {
 
     /// Notes one decision.
     pub(crate) fn record(&self, record: AuditRecord) {
+        self.metrics.decided(record.protocol, record.decision);
+        let followed = self.events.receiver_count() > 0;
+        if self.file.is_none() && !followed {
+            return;
+        }
         let record = Arc::new(record);
         if let Some(file) = &self.file
             && file.try_send(Arc::clone(&record)).is_err()
         {
             self.metrics.audit_dropped.add(1);
         }
-        // Without an agent nobody listens, which is no error.
-        drop(self.events.send(record));
+        if followed {
+            // Whoever followed may just have gone.
+            drop(self.events.send(record));
+        }
     }
 
     /// Every record from now on.

@@ -22,6 +22,21 @@ pub enum Protocol {
     Dns,
 }
 
+impl Protocol {
+    /// All of them, in the order of their values.
+    pub const ALL: [Self; 4] = [Self::Tcp, Self::Tls, Self::Http, Self::Dns];
+
+    /// As it is written in records and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+            Self::Http => "http",
+            Self::Dns => "dns",
+        }
+    }
+}
+
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -32,6 +47,20 @@ pub enum Outcome {
     Deny,
     /// It would have been refused, but the policy only watches.
     Audit,
+}
+
+impl Outcome {
+    /// All of them, in the order of their values.
+    pub const ALL: [Self; 3] = [Self::Permit, Self::Deny, Self::Audit];
+
+    /// As it is written in records and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Deny => "deny",
+            Self::Audit => "audit",
+        }
+    }
 }
 
 /// One decision. It never holds a query string, a header, a body or a secret.

@@ -10,10 +10,10 @@ use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use super::SecretValue;
-use crate::audit::AuditRecord;
+use crate::audit::{AuditRecord, Outcome, Protocol};
 
 /// The version of these messages. Two processes with different ones do not talk to each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// From the agent to the proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -75,6 +75,12 @@ pub enum ToProxy {
     },
     /// Asks for [`FromProxy::Stats`].
     GetStats,
+    /// Asks for every decision from now on as an event, or for none, as at first. Nobody has to
+    /// pay for events that nobody follows.
+    Follow {
+        /// Whether events are wanted.
+        events: bool,
+    },
     /// Ends the proxy, and every flow through it.
     Shutdown,
 }
@@ -145,6 +151,11 @@ pub enum FromProxy {
         /// What is wrong with it.
         message: String,
     },
+    /// The answer to `Follow`: what is decided after it was sent comes as events, or none does.
+    Following {
+        /// Whether events are sent.
+        events: bool,
+    },
     /// Something was decided.
     Event(Box<AuditRecord>),
     /// The answer to `GetStats`.
@@ -197,4 +208,18 @@ pub struct Stats {
     pub events_dropped_total: u64,
     /// Refusals by reason. Reasons that never occurred are left out.
     pub refused_total: BTreeMap<Reason, u64>,
+    /// Decisions by what was spoken and what was decided. What never occurred is left out.
+    pub decisions_total: Vec<Decisions>,
+}
+
+/// How often something was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decisions {
+    /// What was spoken.
+    pub protocol: Protocol,
+    /// What was decided.
+    pub decision: Outcome,
+    /// How often.
+    pub count: u64,
 }

@@ -192,8 +192,7 @@ async fn serve_agent<C: Controlled>(
     let replaced = CancellationToken::new();
     let (read, write) = stream.into_split();
     let (replies, queue) = mpsc::channel(REPLIES);
-    let events = controlled.events();
-    let sending = send_all(write, queue, events, Arc::clone(&controlled));
+    let sending = send_all(write, queue, Arc::clone(&controlled));
     let take_over = || current.replace(&replaced);
     let receiving = obey(read, replies, Arc::clone(&controlled), take_over, stop);
     let result = tokio::select! {
@@ -240,6 +239,7 @@ async fn obey<C: Controlled>(
                 return Ok(());
             }
             ToProxy::GetStats => Some(FromProxy::Stats(controlled.stats())),
+            ToProxy::Follow { events } => Some(FromProxy::Following { events }),
             ToProxy::Begin => {
                 change = Change {
                     whole: true,
@@ -284,10 +284,10 @@ async fn commit<C: Controlled>(
     }
 }
 
+/// Sends replies, and between them events while the agent follows.
 async fn send_all<C: Controlled>(
     mut write_half: OwnedWriteHalf,
     mut replies: mpsc::Receiver<FromProxy>,
-    mut events: broadcast::Receiver<Arc<AuditRecord>>,
     controlled: Arc<C>,
 ) -> Result<(), FrameError> {
     // The first message out is the welcome, whatever happens meanwhile.
@@ -295,33 +295,49 @@ async fn send_all<C: Controlled>(
         return Ok(());
     };
     write(&mut write_half, &first, 512).await?;
+    let mut followed = None;
     let mut next_events = Instant::now();
     loop {
-        let paused = async {
-            sleep_until(next_events).await;
-            events.recv().await
-        };
         let event = tokio::select! {
             biased;
-            reply = replies.recv() => match reply {
-                Some(reply) => {
-                    write(&mut write_half, &reply, 512).await?;
-                    continue;
+            reply = replies.recv() => {
+                let Some(reply) = reply else { return Ok(()) };
+                // Before the reply: what is decided after it is an event.
+                match reply {
+                    FromProxy::Following { events: true } if followed.is_none() => {
+                        followed = Some(controlled.events());
+                    }
+                    FromProxy::Following { events: false } => followed = None,
+                    _ => {}
                 }
-                None => return Ok(()),
-            },
-            event = paused => event,
+                write(&mut write_half, &reply, 512).await?;
+                continue;
+            }
+            event = next_event(followed.as_mut(), next_events) => event,
         };
-        match event {
-            Ok(first) => {
-                let batch = gather(&first, &mut events, |count| controlled.events_lost(count))?;
+        match (event, &mut followed) {
+            (Ok(first), Some(events)) => {
+                let batch = gather(&first, events, |count| controlled.events_lost(count))?;
                 write_half.write_all(&batch).await?;
                 next_events = Instant::now() + EVENTS_PAUSE;
             }
-            Err(RecvError::Lagged(count)) => controlled.events_lost(count),
-            Err(RecvError::Closed) => return Ok(()),
+            (Err(RecvError::Lagged(count)), _) => controlled.events_lost(count),
+            (Err(RecvError::Closed), _) => return Ok(()),
+            (Ok(_unfollowed), None) => {}
         }
     }
+}
+
+/// The next event, not before `at`. Never any when nobody follows.
+async fn next_event(
+    events: Option<&mut broadcast::Receiver<Arc<AuditRecord>>>,
+    at: Instant,
+) -> Result<Arc<AuditRecord>, RecvError> {
+    let Some(events) = events else {
+        return std::future::pending().await;
+    };
+    sleep_until(at).await;
+    events.recv().await
 }
 
 /// The frames of an event and of those that wait behind it.

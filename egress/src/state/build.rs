@@ -141,6 +141,7 @@ impl Desired {
             | ToProxy::Begin
             | ToProxy::Commit { .. }
             | ToProxy::GetStats
+            | ToProxy::Follow { .. }
             | ToProxy::Shutdown => {}
         }
         Ok(())

@@ -7,8 +7,17 @@ use causeway_types::Generation;
 use tokio::io::AsyncReadExt;
 
 use super::world::{SANDBOX, SECRET, in_namespace, policies, sandbox};
-use crate::control::{Client, FromProxy, SecretValue, ToProxy};
+use crate::audit::{Outcome, Protocol};
+use crate::control::{
+    Client, ClientReceiver, ClientSender, Decisions, FromProxy, SecretValue, ToProxy,
+};
 use crate::{ProxyArgs, ProxyError};
+
+const REFUSED_ONCE: Decisions = Decisions {
+    protocol: Protocol::Tcp,
+    decision: Outcome::Deny,
+    count: 1,
+};
 
 async fn connect(args: &ProxyArgs) -> Client {
     let deadline = Instant::now() + Duration::from_secs(10);
@@ -19,6 +28,14 @@ async fn connect(args: &ProxyArgs) -> Client {
             Err(_not_yet) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
+}
+
+/// Asks for events. What is decided from then on comes.
+async fn follow(sender: &mut ClientSender, receiver: &mut ClientReceiver) {
+    let follow = ToProxy::Follow { events: true };
+    sender.send(&follow).await.unwrap();
+    let following = receiver.receive().await.unwrap();
+    assert_eq!(following, Some(FromProxy::Following { events: true }));
 }
 
 #[test]
@@ -92,6 +109,7 @@ fn an_agent_comes_goes_and_comes_back() {
                 "the first is let go"
             );
             let (mut sender, mut receiver) = second.split();
+            follow(&mut sender, &mut receiver).await;
             // A connection straight to the listener goes nowhere, and the agent hears of it.
             // The refusal may be there before the connecting side has looked.
             let read = async {
@@ -109,6 +127,7 @@ fn an_agent_comes_goes_and_comes_back() {
                 panic!("no stats")
             };
             assert_eq!((stats.sandboxes, stats.connections_total), (1, 1));
+            assert_eq!(stats.decisions_total, [REFUSED_ONCE]);
             // A second proxy does not take the place of one that lives.
             let again = crate::run(args.clone()).await;
             assert!(matches!(again, Err(ProxyError::Control(_))), "{again:?}");

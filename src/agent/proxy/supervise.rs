@@ -54,31 +54,15 @@ enum Broken {
 }
 
 pub(super) struct Supervisor {
-    config: ProxyConfig,
-    source: Weak<dyn StateSource>,
-    queue: mpsc::Receiver<Command>,
-    publish: watch::Sender<ProxyState>,
-    kill: Arc<Notify>,
+    pub(super) config: ProxyConfig,
+    pub(super) source: Weak<dyn StateSource>,
+    pub(super) queue: mpsc::Receiver<Command>,
+    pub(super) publish: watch::Sender<ProxyState>,
+    pub(super) kill: Arc<Notify>,
+    pub(super) followers: watch::Receiver<usize>,
 }
 
 impl Supervisor {
-    pub(super) fn new(
-        config: ProxyConfig,
-        source: Weak<dyn StateSource>,
-        queue: mpsc::Receiver<Command>,
-        publish: watch::Sender<ProxyState>,
-        kill: Arc<Notify>,
-    ) -> Self {
-        publish.send_modify(|state| state.link = Link::Unknown);
-        Self {
-            config,
-            source,
-            queue,
-            publish,
-            kill,
-        }
-    }
-
     pub(super) async fn run(mut self) {
         // It ends when the agent drops its handle.
         let AgentGone = self.supervise().await;
@@ -133,7 +117,10 @@ impl Supervisor {
             silent: 0,
         };
         let broken = self.serve(&mut session, &process).await?;
-        self.publish.send_modify(|state| state.link = Link::Unknown);
+        self.publish.send_modify(|state| {
+            state.link = Link::Unknown;
+            state.following = false;
+        });
         if matches!(
             broken,
             Broken::Stalled | Broken::Silent | Broken::Refused { .. }
@@ -187,12 +174,24 @@ impl Supervisor {
         if let Err(broken) = self.send_whole(session).await {
             return broken;
         }
+        let mut followers = self.followers.clone();
+        followers.mark_changed();
+        let mut follows = false;
         let mut probes = tokio::time::interval(PROBE);
         probes.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = process.ended() => return Ok(Broken::Ended),
                 () = self.kill.notified() => process.kill(),
+                Ok(()) = followers.changed() => {
+                    let events = *followers.borrow_and_update() > 0;
+                    if events != follows {
+                        follows = events;
+                        if let Err(broken) = session.send_one(&ToProxy::Follow { events }).await {
+                            return Ok(broken);
+                        }
+                    }
+                }
                 _ = probes.tick() => if let Err(broken) = session.probe().await {
                     return Ok(broken);
                 },
@@ -262,6 +261,9 @@ impl Supervisor {
                     // Whoever asked may have gone.
                     drop(reply.send(stats));
                 }
+            }
+            FromProxy::Following { events } => {
+                self.publish.send_modify(|state| state.following = events);
             }
             event @ FromProxy::Event(_) => {
                 if let Some(source) = self.source.upgrade() {
