@@ -3,7 +3,8 @@
 use std::net::Ipv6Addr;
 
 use causeway_types::{
-    AddressClass, GATEWAY, NetworkName, RESOLVER, Reason, SandboxId, SandboxUid, classify,
+    AddressClass, GATEWAY, NetworkName, PROXY_PORTS, RESOLVER, Reason, SandboxId, SandboxUid,
+    classify,
 };
 use serde::Serialize;
 
@@ -165,7 +166,11 @@ impl Walk {
 
     fn router(&mut self, packet: &Packet) -> Result<Verdict, Reason> {
         let dns = matches!(packet.protocol, Protocol::Tcp | Protocol::Udp) && packet.port == 53;
-        let (passed, verdict) = if packet.destination == RESOLVER {
+        let to_proxy =
+            matches!(packet.protocol, Protocol::Tcp) && PROXY_PORTS.contains(&packet.port);
+        let (passed, verdict) = if packet.destination == RESOLVER && to_proxy {
+            (true, Verdict::Proxy)
+        } else if packet.destination == RESOLVER {
             (dns, Verdict::Resolver)
         } else {
             (packet.protocol == Protocol::Icmpv6, Verdict::Router)

@@ -14,6 +14,7 @@ mod cache;
 mod chain;
 mod exchange;
 mod limits;
+mod lookup;
 mod resolver;
 mod service;
 mod tcp;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 use causeway_types::{DomainName, NetworkName, Reason, SandboxName, SandboxUid};
 
+pub(crate) use lookup::lookup;
 pub use resolver::{ResolveError, Resolved, Resolver, ResolverConfig};
 pub use service::{BindError, Service, ServiceConfig};
 

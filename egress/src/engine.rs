@@ -12,6 +12,7 @@ mod tls;
 mod upgrade;
 mod upstream;
 
-pub(crate) use http::plain;
-pub(crate) use pass::pass;
+pub(crate) use authority::{Host, parse_host};
+pub(crate) use http::{plain, proxy};
+pub(crate) use pass::{Opening, pass};
 pub(crate) use tls::inspect;

@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::dial::reset_on_close;
-use crate::session::Accepted;
+use crate::session::{Accepted, Way};
 use crate::state::Shared;
 use crate::workers::Workers;
 
@@ -40,6 +40,7 @@ pub(crate) struct Intercepted {
     stream: std::net::TcpStream,
     source: SocketAddrV6,
     destination: SocketAddrV6,
+    way: Way,
     place: OwnedSemaphorePermit,
 }
 
@@ -50,14 +51,37 @@ impl Intercepted {
             stream: TcpStream::from_std(self.stream)?,
             source: self.source,
             destination: self.destination,
+            way: self.way,
         };
         Ok((accepted, self.place))
     }
 }
 
+/// Opens a listening socket at an address of the proxy's own, which need not exist yet.
+pub(crate) fn listen_at(address: SocketAddrV6) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_only_v6(true)?;
+    socket.set_reuse_address(true)?;
+    socket.set_freebind_v6(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// The places for connections of all sandboxes together.
+pub(crate) fn places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(MAX_CONNECTIONS))
+}
+
 /// Accepts connections until dropped, and hands them to the workers.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: Workers) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+pub(crate) async fn accept(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    way: Way,
+    places: Arc<Semaphore>,
+    workers: Arc<Workers>,
+) {
     loop {
         let (stream, source) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -89,6 +113,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: 
                 stream,
                 source,
                 destination,
+                way,
                 place,
             })
             .await;

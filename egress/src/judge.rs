@@ -63,6 +63,8 @@ pub(crate) enum Subject {
     Unknown,
     /// A connection.
     Connection(Target),
+    /// A connection whose bytes go through unseen.
+    Passed(Target),
     /// A request: target, method and path.
     Request(Target, String, CanonicalPath),
 }
@@ -78,6 +80,86 @@ pub(crate) fn connection(policy: &Effective, target: &Target) -> Result<ConnectP
         return named;
     }
     by_address(named, policy.connect(&target.connect(None)))
+}
+
+/// Why a name that is not resolved is refused, where the rules say more than that none permits
+/// it. It has no address, so no rule on addresses is looked at.
+pub(crate) fn unresolved(policy: &Effective, name: &DomainName, port: u16) -> Option<Denial> {
+    let target = Target {
+        name: Some(name.clone()),
+        pinned: true,
+        address: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        port,
+        tls: false,
+    };
+    let refused = connection(policy, &target).err()?;
+    let on_names = matches!(
+        refused.reason,
+        Reason::NoPolicy | Reason::NameDenied | Reason::DeniedByRule | Reason::Guardrail
+    );
+    on_names.then_some(refused)
+}
+
+/// Whether the connection may be opened, and what goes through it need not be seen.
+pub(crate) fn passed(policy: &Effective, target: &Target) -> Result<ConnectPermit, Denial> {
+    let permit = connection(policy, target)?;
+    if permit.requests {
+        let rule = permit.rule;
+        let reason = Reason::Unsupported;
+        return Err(Denial { reason, rule });
+    }
+    Ok(permit)
+}
+
+/// What a connection that shows no name may be: what its address is permitted, or what a name is
+/// whose address the resolver gave.
+///
+/// Which of several names it is for nobody can say. So all of them that are permitted have to
+/// be permitted without a look at requests, unless there is one only and `readable` says that
+/// requests could be looked at; and none of them may be forbidden.
+pub(crate) fn unnamed(
+    policy: &Effective,
+    by_address: &Target,
+    named: &[Target],
+    readable: bool,
+) -> Result<(Target, ConnectPermit), Denial> {
+    let (mut permitted, mut near) = (Vec::new(), None);
+    for target in named {
+        match connection(policy, target) {
+            Err(denial) if closes(denial.reason) => return Err(denial),
+            Err(denial) => near = near.or(Some(denial)),
+            Ok(permit) => permitted.push((target, permit)),
+        }
+    }
+    let addressed = connection(policy, by_address);
+    if let Ok(permit) = &addressed
+        && !permit.is_audit()
+    {
+        return Ok((by_address.clone(), permit.clone()));
+    }
+    let only_one = permitted.len() == 1;
+    if let Some((_, seen)) = permitted.iter().find(|(_, permit)| permit.requests)
+        && !(only_one && readable)
+    {
+        let rule = seen.rule.clone();
+        let reason = if readable {
+            Reason::NoName
+        } else {
+            Reason::Unsupported
+        };
+        return Err(Denial { reason, rule });
+    }
+    let enforced = permitted.iter().position(|(_, permit)| !permit.is_audit());
+    let chosen = enforced.unwrap_or(0);
+    if chosen < permitted.len() {
+        let (target, permit) = permitted.swap_remove(chosen);
+        return Ok((target.clone(), permit));
+    }
+    match (addressed, near) {
+        (Ok(permit), _) => Ok((by_address.clone(), permit)),
+        (Err(_), Some(denial)) => Err(denial),
+        (Err(denial), None) => Err(denial),
+    }
 }
 
 /// Whether the request may be sent.

@@ -11,6 +11,7 @@ pub mod control;
 mod dial;
 pub mod dns;
 mod engine;
+pub mod explicit;
 mod flows;
 mod intercept;
 mod judge;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{AuditLog, AuditWriter};
@@ -14,6 +15,7 @@ use crate::control::{self, ControlSocket, ControlSocketError};
 use crate::dns::{BindError, Resolver, ResolverConfig, Service, ServiceConfig};
 use crate::metrics::Metrics;
 use crate::privilege::PrivilegeError;
+use crate::session::Way;
 use crate::state::Shared;
 use crate::workers::Workers;
 use crate::{intercept, privilege};
@@ -27,6 +29,8 @@ pub struct ProxyArgs {
     pub listen: SocketAddrV6,
     /// Where the resolver answers: [`causeway_types::RESOLVER`], port 53, by default.
     pub resolver: SocketAddrV6,
+    /// Where clients find the proxy that know of it: HTTP and SOCKS on each.
+    pub explicit: Vec<SocketAddrV6>,
     /// The router's network namespace; none to stay in the present one.
     pub namespace: Option<PathBuf>,
     /// The audit log; none for events to the agent only.
@@ -119,6 +123,7 @@ struct Prepared {
     shared: Arc<Shared>,
     control: ControlSocket,
     listener: std::net::TcpListener,
+    explicit: Vec<std::net::TcpListener>,
     resolver: Service,
     audit: Option<std::thread::JoinHandle<()>>,
 }
@@ -132,10 +137,13 @@ impl Prepared {
             })?;
         }
         let control = ControlSocket::bind(&args.control_socket, args.user)?;
-        let listener = intercept::listen(args.listen).map_err(|source| ProxyError::Listen {
-            address: args.listen,
-            source,
-        })?;
+        let failed = |address| move |source| ProxyError::Listen { address, source };
+        let listener = intercept::listen(args.listen).map_err(failed(args.listen))?;
+        let explicit = args
+            .explicit
+            .iter()
+            .map(|address| intercept::listen_at(*address).map_err(failed(*address)));
+        let explicit = explicit.collect::<Result<_, _>>()?;
         let resolver = Service::bind(ServiceConfig::new(args.resolver))?;
         let metrics = Arc::new(Metrics::default());
         let (audit, writer) = open_audit(&args, &metrics)?;
@@ -156,6 +164,7 @@ impl Prepared {
             shared: Arc::new(shared),
             control,
             listener,
+            explicit,
             resolver,
             audit: audit_thread,
         })
@@ -166,17 +175,30 @@ impl Prepared {
         let listener = TcpListener::from_std(self.listener).map_err(ProxyError::Runtime)?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = Workers::start(&shared, threads).map_err(ProxyError::Runtime)?;
+        let workers = Arc::new(workers);
+        let places = intercept::places();
+        let mut explicit = JoinSet::new();
+        for listener in self.explicit {
+            let listener = TcpListener::from_std(listener).map_err(ProxyError::Runtime)?;
+            let (shared, places) = (Arc::clone(&shared), Arc::clone(&places));
+            let workers = Arc::clone(&workers);
+            let way = Way::Explicit;
+            explicit.spawn(intercept::accept(shared, listener, way, places, workers));
+        }
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate()).map_err(ProxyError::Runtime)?;
         let resolver = shared.resolver.clone();
         let pins = Arc::clone(&shared.pins);
+        let way = Way::Transparent;
+        let intercepted = intercept::accept(Arc::clone(&shared), listener, way, places, workers);
         tracing::info!("the egress proxy is ready");
         let ended = tokio::select! {
             ended = control::serve(self.control, Arc::clone(&shared), stop) => ended,
             ended = self.resolver.run(Arc::clone(&shared), resolver, pins) => ended,
-            () = intercept::accept(Arc::clone(&shared), listener, workers) => Ok(()),
+            () = intercepted => Ok(()),
             _signal = terminate.recv() => Ok(()),
         };
+        drop(explicit);
         drop(shared);
         tracing::info!("the egress proxy ends");
         // The writer ends by itself when the last connection has; its file is whole at any time.

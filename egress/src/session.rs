@@ -1,38 +1,60 @@
 //! One connection of a sandbox, from its acceptance to its end.
 
-use std::net::{Ipv6Addr, SocketAddrV6};
-use std::sync::Arc;
+mod first;
+mod opening;
+mod route;
+mod verdict;
+
+pub(crate) use first::SNIFF_DEADLINE;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use bytes::{Bytes, BytesMut};
 use causeway_policy::{Denial, RuleRef};
 use causeway_types::{DomainName, Reason, SandboxUid};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::audit::{AuditRecord, Outcome, Protocol};
-use crate::dial::{reset_on_close, set_options};
-use crate::flows::Flow;
-use crate::judge::{self, Subject, Target};
-use crate::sniff::{ClientHello, MAX_SNIFF, Sni, Sniffed, sniff};
+use crate::dial::{DialError, dial, reset_on_close, set_options};
+use crate::flows::FlowGuard;
+use crate::judge::{Subject, Target};
+use crate::limits::Slot;
 use crate::state::{Activity, Sandbox, Shared, Snapshot};
-use crate::{engine, limits};
+use crate::{explicit, limits};
 
-/// How long a client may take to show what it wants.
-const SNIFF_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a client of an address that rules open may be silent before it is taken for one
-/// whose server speaks first.
-const SERVER_FIRST: Duration = Duration::from_millis(200);
+/// An upstream connection that waits for its first use for longer than this may be closed.
+const READY: Duration = Duration::from_secs(5);
 
-/// A connection as the dataplane delivered it.
+/// How a connection came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The sandbox connected to where it wants to go, and the dataplane delivered it here.
+    Transparent,
+    /// The sandbox connected to the proxy, and says where it wants to go.
+    Explicit,
+}
+
+/// A connection as it was accepted.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     /// The connection.
     pub(crate) stream: TcpStream,
     /// Who opened it.
     pub(crate) source: SocketAddrV6,
-    /// Where it was meant to go.
+    /// Where it was opened to.
     pub(crate) destination: SocketAddrV6,
+    /// How it came.
+    pub(crate) way: Way,
+}
+
+/// What a client asked the proxy for by name or by address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// A name: everything inside has to be for this one.
+    Name(DomainName),
+    /// An address: as if the client had connected to it.
+    Address,
 }
 
 /// What stays the same over the life of a connection.
@@ -43,6 +65,9 @@ pub(crate) struct Session {
     pub(crate) destination: Ipv6Addr,
     pub(crate) port: u16,
     pub(crate) activity: Arc<Activity>,
+    asked: Option<Asked>,
+    /// A connection to the destination, opened before the client was told that it may begin.
+    ready: Mutex<Option<(TcpStream, Instant)>>,
     uid: SandboxUid,
     started: Instant,
 }
@@ -51,21 +76,35 @@ pub(crate) struct Session {
 pub(crate) async fn serve(shared: Arc<Shared>, accepted: Accepted) {
     shared.metrics.connections_total.add(1);
     let metrics = Arc::clone(&shared.metrics);
-    serve_counted(shared, accepted).await;
+    let way = accepted.way;
+    if let Some((session, stream, held)) = admit(shared, accepted) {
+        match way {
+            Way::Transparent => session.begin(&held.flow, stream).await,
+            Way::Explicit => explicit::serve(&session, &held.flow, stream).await,
+        }
+    }
     metrics.connections_closed.add(1);
 }
 
-async fn serve_counted(shared: Arc<Shared>, accepted: Accepted) {
+/// What a connection holds while it lives.
+struct Held {
+    flow: FlowGuard,
+    _slot: Slot,
+}
+
+/// Finds out whose connection it is, and whether that one may have another.
+fn admit(shared: Arc<Shared>, accepted: Accepted) -> Option<(Arc<Session>, TcpStream, Held)> {
     let Accepted {
-        mut stream,
+        stream,
         source,
         destination,
+        way: _,
     } = accepted;
     let snapshot = shared.snapshot();
     let Some(sandbox) = snapshot.sandbox(*source.ip()) else {
         refuse_unknown(&shared, &snapshot, source, destination);
         reset_on_close(&stream);
-        return;
+        return None;
     };
     let uid = sandbox.info.uid;
     let session = Arc::new(Session {
@@ -73,6 +112,8 @@ async fn serve_counted(shared: Arc<Shared>, accepted: Accepted) {
         destination: *destination.ip(),
         port: destination.port(),
         activity: Arc::clone(&sandbox.activity),
+        asked: None,
+        ready: Mutex::default(),
         uid,
         started: Instant::now(),
         shared,
@@ -84,29 +125,18 @@ async fn serve_counted(shared: Arc<Shared>, accepted: Accepted) {
         Err(denial) => {
             session.refuse(Protocol::Tcp, None, &denial);
             reset_on_close(&stream);
-            return;
+            return None;
         }
         Ok((_snapshot, sandbox)) => sandbox.policy.limits().connections,
     };
     let slots = &session.activity.connections;
-    let Some(_slot) = slots.take(most.unwrap_or(limits::DEFAULT_CONNECTIONS)) else {
+    let Some(slot) = slots.take(most.unwrap_or(limits::DEFAULT_CONNECTIONS)) else {
         session.refuse(Protocol::Tcp, None, &denial(Reason::LimitReached));
         reset_on_close(&stream);
-        return;
+        return None;
     };
     let _best_effort = set_options(&stream);
-    let first = tokio::select! {
-        biased;
-        reason = flow.cut() => Err(reason),
-        first = session.first_bytes(&mut stream) => Ok(first),
-    };
-    match first {
-        Ok(first) => session.judge(&flow, stream, first).await,
-        Err(reason) => {
-            session.refuse(Protocol::Tcp, None, &denial(reason));
-            reset_on_close(&stream);
-        }
-    }
+    Some((session, stream, Held { flow, _slot: slot }))
 }
 
 /// A refusal that no rule is behind.
@@ -135,12 +165,6 @@ fn refuse_unknown(
     shared.audit.record(record);
 }
 
-/// What a client began with.
-struct First {
-    bytes: Bytes,
-    sniffed: Result<Sniffed, Reason>,
-}
-
 impl Session {
     /// The sandbox as it is now, or why it may do nothing.
     pub(crate) fn current(&self) -> Result<(Arc<Snapshot>, Arc<Sandbox>), Denial> {
@@ -163,140 +187,58 @@ impl Session {
         Target::new(name, pinned.as_ref(), self.destination, self.port, tls)
     }
 
-    /// Reads until it is clear what the client speaks.
-    async fn first_bytes(&self, stream: &mut TcpStream) -> First {
-        let mut buffer = BytesMut::with_capacity(2048);
-        let opaque = self.target(None, false);
-        let open = self
-            .current()
-            .is_ok_and(|(_, sandbox)| judge::connection(&sandbox.policy, &opaque).is_ok());
-        let first_wait = if open { SERVER_FIRST } else { SNIFF_DEADLINE };
-        let sniffed = async {
-            loop {
-                let wait = if buffer.is_empty() {
-                    first_wait
-                } else {
-                    SNIFF_DEADLINE
-                };
-                let read = tokio::time::timeout(wait, stream.read_buf(&mut buffer));
-                match read.await {
-                    Err(_elapsed) if buffer.is_empty() && open => return Ok(Sniffed::Opaque),
-                    Err(_elapsed) => return Err(Reason::TimedOut),
-                    // The client closed before it showed anything else than opaque bytes.
-                    Ok(Ok(0)) => return Ok(Sniffed::Opaque),
-                    Ok(Err(_broken)) => return Err(Reason::TimedOut),
-                    Ok(Ok(_count)) => {}
-                }
-                if let Some(sniffed) = sniff(&buffer) {
-                    return Ok(sniffed);
-                }
-                if buffer.len() >= MAX_SNIFF {
-                    return Err(Reason::TooLarge);
-                }
-            }
+    /// The targets that this connection can have while it shows no name: by its address alone,
+    /// and under each name that it can stand for.
+    pub(crate) fn targets(&self, tls: bool) -> (Target, Vec<Target>) {
+        let pins = &self.shared.pins;
+        let pinned = pins.lookup(self.uid, self.destination, Instant::now());
+        let target = |name| Target::new(name, pinned.as_ref(), self.destination, self.port, tls);
+        let names = match (&self.asked, &pinned) {
+            (Some(Asked::Name(name)), _) => vec![name.clone()],
+            (_, Some(pinned)) => pinned.names.clone(),
+            (_, None) => Vec::new(),
         };
-        // A client that drips bytes does not get the wait again for each of them.
-        let sniffed = tokio::time::timeout(SNIFF_DEADLINE, sniffed)
-            .await
-            .unwrap_or(Err(Reason::TimedOut));
-        First {
-            bytes: buffer.freeze(),
-            sniffed,
+        let named = names.into_iter().map(|name| target(Some(name))).collect();
+        (target(None), named)
+    }
+
+    /// Whether the client may use this name, or none, on this connection: one who asked the
+    /// proxy for a name asks for no other.
+    pub(crate) fn admits(&self, name: Option<&DomainName>) -> bool {
+        match &self.asked {
+            Some(Asked::Name(asked)) => name == Some(asked),
+            Some(Asked::Address) | None => true,
         }
     }
 
-    /// Decides what happens to the connection, and does it.
-    async fn judge(self: &Arc<Self>, flow: &Flow, stream: TcpStream, first: First) {
-        match first.sniffed {
-            Err(reason) => {
-                self.refuse(Protocol::Tcp, None, &denial(reason));
-                reset_on_close(&stream);
-            }
-            Ok(Sniffed::Opaque) => self.judge_opaque(stream, first.bytes).await,
-            Ok(Sniffed::Http) => {
-                let work = engine::plain(self, stream, first.bytes);
-                self.until_cut(flow, Protocol::Http, None, work).await;
-            }
-            Ok(Sniffed::Tls(hello)) => self.judge_tls(flow, stream, first.bytes, hello).await,
-            Ok(Sniffed::BadTls(_error)) => {
-                self.refuse(Protocol::Tls, None, &denial(Reason::BadTls));
-                alert(stream, DECODE_ERROR).await;
-            }
-        }
-    }
-
-    async fn judge_opaque(self: &Arc<Self>, stream: TcpStream, bytes: Bytes) {
-        let target = self.target(None, false);
-        let flow = self
-            .activity
-            .flows
-            .register(Subject::Connection(target.clone()));
-        let decision = self
-            .current()
-            .and_then(|(_, sandbox)| judge::connection(&sandbox.policy, &target));
-        match decision {
-            Err(denial) => {
-                self.refuse(Protocol::Tcp, None, &denial);
-                reset_on_close(&stream);
-            }
-            Ok(permit) => {
-                engine::pass(self, &flow, stream, bytes, &target, &permit, Protocol::Tcp).await;
-            }
-        }
-    }
-
-    async fn judge_tls(
-        self: &Arc<Self>,
-        unknown: &Flow,
-        stream: TcpStream,
-        bytes: Bytes,
-        hello: ClientHello,
-    ) {
-        let name = match &hello.sni {
-            Sni::Absent => None,
-            Sni::Name(name) => Some(name.clone()),
-            Sni::Malformed => {
-                self.refuse(Protocol::Tls, None, &denial(Reason::BadName));
-                return alert(stream, UNRECOGNISED_NAME).await;
-            }
+    /// Connects to a judged target, or takes the connection that is there already.
+    pub(crate) async fn dial(&self, address: IpAddr, port: u16) -> Result<TcpStream, DialError> {
+        let ready = {
+            let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+            ready.take()
         };
-        let target = self.target(name, true);
-        let flow = self
-            .activity
-            .flows
-            .register(Subject::Connection(target.clone()));
-        let decision = self.current().and_then(|(snapshot, sandbox)| {
-            judge::connection(&sandbox.policy, &target).map(|permit| (snapshot, permit))
-        });
-        match decision {
-            Ok((_snapshot, permit)) if !permit.inspect || target.name.is_none() => {
-                engine::pass(self, &flow, stream, bytes, &target, &permit, Protocol::Tls).await;
+        match ready {
+            Some((stream, since))
+                if port == self.port
+                    && address == crate::pins::upstream(self.destination)
+                    && since.elapsed() < READY =>
+            {
+                Ok(stream)
             }
-            Ok((snapshot, _permit)) => {
-                let name = target.name.clone();
-                let work = engine::inspect(self, &snapshot, stream, bytes, target, None);
-                self.until_cut(&flow, Protocol::Tls, name.as_ref(), work)
-                    .await;
-            }
-            Err(denial) => {
-                self.refuse(Protocol::Tls, target.name.as_ref(), &denial);
-                let snapshot = self.shared.snapshot();
-                if target.name.is_some() && hello.may_speak_http() && snapshot.ca.is_some() {
-                    // So that the client can read why.
-                    let work =
-                        engine::inspect(self, &snapshot, stream, bytes, target, Some(denial));
-                    self.until_cut(unknown, Protocol::Tls, None, work).await;
-                } else {
-                    alert(stream, ACCESS_DENIED).await;
-                }
-            }
+            _ => dial(self.source, address, port).await,
         }
+    }
+
+    /// Keeps a connection to the destination for the next [`Session::dial`].
+    pub(crate) fn keep_ready(&self, upstream: TcpStream) {
+        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        *ready = Some((upstream, Instant::now()));
     }
 
     /// Works until the flow is cut.
-    async fn until_cut(
+    pub(crate) async fn until_cut(
         &self,
-        flow: &Flow,
+        flow: &crate::flows::Flow,
         protocol: Protocol,
         name: Option<&DomainName>,
         work: impl Future<Output = ()>,
@@ -347,17 +289,4 @@ impl Session {
 pub(crate) fn set_rule(record: &mut AuditRecord, rule: Option<&RuleRef>) {
     record.rule = rule.map(ToString::to_string);
     record.policy = rule.map(|rule| rule.policy.to_string());
-}
-
-/// Alert descriptions (RFC 8446, section 6.2).
-const ACCESS_DENIED: u8 = 49;
-const DECODE_ERROR: u8 = 50;
-const UNRECOGNISED_NAME: u8 = 112;
-
-/// Ends a TLS connection before its handshake with a fatal alert, which clients show.
-async fn alert(mut stream: TcpStream, description: u8) {
-    let record = [21, 3, 3, 0, 2, 2, description];
-    // The client may be gone, and then there is nobody to tell.
-    let _gone = stream.write_all(&record).await;
-    let _gone = stream.shutdown().await;
 }

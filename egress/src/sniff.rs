@@ -19,11 +19,22 @@ pub enum Sniffed {
     Tls(ClientHello),
     /// The start of an HTTP request, HTTP/1 or HTTP/2 with prior knowledge.
     Http,
+    /// A `PostgreSQL` client that asks for encryption, by TLS or GSSAPI, and waits for a byte that
+    /// says yes or no ([`POSTGRES_REQUEST`] bytes).
+    Postgres,
     /// Something else.
     Opaque,
     /// It began as TLS, and is not acceptable.
     BadTls(HelloError),
 }
+
+/// The length of a `PostgreSQL` request for encryption: its length and a code.
+pub const POSTGRES_REQUEST: usize = 8;
+/// `SSLRequest` and `GSSENCRequest`.
+const POSTGRES_REQUESTS: [[u8; POSTGRES_REQUEST]; 2] = [
+    [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f],
+    [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x30],
+];
 
 /// No method is this long: at so many bytes, what began like one is something else.
 const MAX_METHOD: usize = 24;
@@ -37,17 +48,32 @@ pub fn sniff(bytes: &[u8]) -> Option<Sniffed> {
             Err(HelloError::NotTls) => Some(Sniffed::Opaque),
             Err(error) => Some(Sniffed::BadTls(error)),
         },
+        0 => sniff_postgres(bytes),
+        // Servers skip empty lines before a request (RFC 9112, section 2.2).
+        b'\r' | b'\n' => {
+            let empty = bytes.iter().take_while(|b| matches!(b, b'\r' | b'\n'));
+            sniff_http(&bytes[empty.count()..])
+        }
         _ => sniff_http(bytes),
     }
 }
 
-/// A request line begins with a method in capitals, a space, and one of the four forms of a
-/// target (RFC 9112, section 3.2). `CONNECT` has the one that looks like nothing else.
+fn sniff_postgres(bytes: &[u8]) -> Option<Sniffed> {
+    let known = bytes.len().min(POSTGRES_REQUEST);
+    let begins = |request: &[u8; POSTGRES_REQUEST]| request[..known] == bytes[..known];
+    if !POSTGRES_REQUESTS.iter().any(begins) {
+        return Some(Sniffed::Opaque);
+    }
+    (known == POSTGRES_REQUEST).then_some(Sniffed::Postgres)
+}
+
+/// A request line begins with a method, a space, and one of the four forms of a target
+/// (RFC 9112, section 3.2). `CONNECT` has the one that looks like nothing else.
 fn sniff_http(bytes: &[u8]) -> Option<Sniffed> {
     let method_length = bytes
         .iter()
         .take(MAX_METHOD)
-        .take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-')
+        .take_while(|byte| is_token(**byte))
         .count();
     let (method, rest) = bytes.split_at(method_length);
     match rest {
@@ -57,14 +83,37 @@ fn sniff_http(bytes: &[u8]) -> Option<Sniffed> {
             if method == b"CONNECT" {
                 return Some(Sniffed::Http);
             }
-            match target {
+            let http = match target {
                 [] => None,
                 [b'/' | b'*', ..] => Some(Sniffed::Http),
                 _ => absolute_form(target),
+            };
+            let usual = |byte: &u8| byte.is_ascii_uppercase() || *byte == b'-';
+            if http == Some(Sniffed::Http) && !method.iter().all(usual) {
+                return sniff_version(target);
             }
+            http
         }
         _ => Some(Sniffed::Opaque),
     }
+}
+
+/// With a method that nobody uses it is HTTP only if the line says so at its end: some servers
+/// take any method, and other protocols have lines that begin in this way.
+fn sniff_version(target: &[u8]) -> Option<Sniffed> {
+    let end = target.iter().position(|byte| *byte == b'\n')?;
+    let line = target[..end].trim_ascii_end();
+    let version = line.rsplit(|byte| *byte == b' ').next().unwrap_or(line);
+    Some(if version.starts_with(b"HTTP/") {
+        Sniffed::Http
+    } else {
+        Sniffed::Opaque
+    })
+}
+
+/// What names are made of (RFC 9110, section 5.6.2).
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 fn absolute_form(target: &[u8]) -> Option<Sniffed> {
@@ -97,6 +146,9 @@ mod tests {
             "POST http://a.example/ HTTP/1.1\r\n",
             "GET HTTPS://a.example/",
             "CONNECT a.example:443 HTTP/1.1\r\n",
+            "\r\n\nGET / HTTP/1.1\r\n",
+            "get / HTTP/1.1\r\n",
+            "m$get http://a.example/ HTTP/1.1 \n",
         ] {
             assert_eq!(sniff(http.as_bytes()), Some(Sniffed::Http), "{http}");
         }
@@ -104,14 +156,26 @@ mod tests {
             "SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
             "EHLO host.example\r\n",
             "EHLO httpd\r\n",
-            "\0\0\0\x08\x04",
-            "get / HTTP/1.1\r\n",
+            "\0\0\0\x08\x03",
+            "get /key\r\n",
+            "get / SMTP/1.1\r\n",
             " / HTTP/1.1",
             "ABCDEFGHIJKLMNOPQRSTUVWXYZ / HTTP/1.1",
         ] {
             assert_eq!(sniff(other.as_bytes()), Some(Sniffed::Opaque), "{other:?}");
         }
-        for part in ["", "G", "GET", "GET ", "GET h", "GET https:/", "\x16"] {
+        for part in [
+            "",
+            "G",
+            "GET",
+            "GET ",
+            "GET h",
+            "GET https:/",
+            "\x16",
+            "\r\n",
+            "get / HTTP/1.1",
+            "\0\0\0\x08\x04",
+        ] {
             assert_eq!(sniff(part.as_bytes()), None, "{part:?}");
         }
     }
@@ -125,6 +189,20 @@ mod tests {
         for tail in ["", " ", " / HTTP/1.1\r\n", "A"] {
             let text = format!("{longest}A{tail}");
             assert_eq!(sniff(text.as_bytes()), Some(Sniffed::Opaque), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn postgresql_asks_for_encryption_in_eight_bytes() {
+        for request in POSTGRES_REQUESTS {
+            assert_eq!(sniff(&request), Some(Sniffed::Postgres));
+            for cut in 1..request.len() {
+                assert_eq!(sniff(&request[..cut]), None, "{cut}");
+            }
+        }
+        // To cancel, and to begin without.
+        for other in [[0, 0, 0, 16, 4, 210, 22, 46], [0, 0, 0, 8, 0, 3, 0, 0]] {
+            assert_eq!(sniff(&other), Some(Sniffed::Opaque));
         }
     }
 

@@ -47,6 +47,9 @@ pub(crate) struct Activity {
     pub(crate) flows: Arc<Flows>,
     pub(crate) connections: Arc<Slots>,
     pub(crate) requests: Rate,
+    /// Names that the proxy resolves on the sandbox's behalf.
+    pub(crate) lookups: Rate,
+    pub(crate) looking_up: Arc<Slots>,
 }
 
 /// Secrets by owner and name.
@@ -94,6 +97,7 @@ impl Snapshot {
         match subject {
             Subject::Unknown => None,
             Subject::Connection(target) => judge::connection(&sandbox.policy, target).err(),
+            Subject::Passed(target) => judge::passed(&sandbox.policy, target).err(),
             Subject::Request(target, method, path) => {
                 match judge::request(&sandbox.policy, target, method, path) {
                     Err(denial) => Some(denial),

@@ -20,6 +20,11 @@ impl<S> Prefixed<S> {
     pub(crate) fn new(prefix: Bytes, stream: S) -> Self {
         Self { prefix, stream }
     }
+
+    /// What was not read of the first bytes, and the stream.
+    pub(crate) fn into_parts(self) -> (Bytes, S) {
+        (self.prefix, self.stream)
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {

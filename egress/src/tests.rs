@@ -4,6 +4,9 @@
 //! interface. Only the delivery is replaced: the destination that TPROXY would show is given.
 
 mod client;
+mod explicit;
+mod names;
+mod opening;
 mod process;
 mod refusals;
 mod server;

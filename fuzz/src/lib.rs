@@ -6,6 +6,7 @@ mod policy;
 mod vpp;
 
 use causeway_egress::control::{FromProxy, ToProxy};
+use causeway_egress::explicit::socks;
 use causeway_egress::sniff::{Sniffed, sniff};
 use causeway_policy::CanonicalPath;
 use causeway_types::DomainName;
@@ -67,6 +68,20 @@ pub fn first_bytes(data: &[u8]) {
     if let Some(Sniffed::Tls(hello)) = whole {
         // Only looked at, so that every accessor has run on it.
         let _speaks_http = hello.may_speak_http();
+    }
+}
+
+/// A SOCKS request that is read is the same with more bytes behind it, and asks for no name that
+/// is an address.
+pub fn socks_request(data: &[u8]) {
+    let _greeting = socks::greeting(data);
+    if let Ok(Some((read, used))) = socks::request(data) {
+        assert!(used <= data.len(), "no more than there is");
+        let exact = socks::request(&data[..used]);
+        assert_eq!(exact, Ok(Some((read, used))), "nothing behind it counts");
+        for cut in 0..used {
+            assert_eq!(socks::request(&data[..cut]), Ok(None), "cut at {cut}");
+        }
     }
 }
 

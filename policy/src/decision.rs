@@ -58,6 +58,8 @@ pub struct ConnectPermit {
     /// Requests have to be looked into: a rule for this name and port matches requests, or a secret
     /// goes to this name. TLS is terminated, and [`crate::Effective::request`] asked for each request.
     pub inspect: bool,
+    /// A rule for this name and port matches requests, so that what is no request is not permitted.
+    pub requests: bool,
     /// Set when it passes only because the mode is `audit`: what `enforce` would have said.
     pub audit: Option<Denial>,
 }

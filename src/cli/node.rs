@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_egress::ProxyArgs;
-use causeway_types::RESOLVER;
+use causeway_types::{PROXY_PORTS, RESOLVER};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::CliError;
@@ -192,6 +192,9 @@ impl Egress {
             control_socket: self.control,
             listen: SocketAddrV6::new(any, port, 0, 0),
             resolver: SocketAddrV6::new(RESOLVER, RESOLVER_PORT, 0, 0),
+            explicit: PROXY_PORTS
+                .map(|port| SocketAddrV6::new(RESOLVER, port, 0, 0))
+                .to_vec(),
             namespace: Some(self.namespace),
             audit_path: Some(self.audit),
             user: None,

@@ -6,6 +6,7 @@
 mod attach;
 mod bad_input;
 mod chaos;
+mod clients;
 mod guest;
 mod hostile;
 mod microvm;

@@ -10,6 +10,10 @@ pub const GATEWAY: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 /// The resolver that every sandbox sees, on every node.
 pub const RESOLVER: Ipv6Addr = Ipv6Addr::new(0xfd63, 0x6175, 0x7365, 0, 0, 0, 0, 0x53);
 
+/// The TCP ports at [`RESOLVER`] where clients find the egress proxy that know of it: one that is
+/// usual for HTTP proxies, and one that is usual for SOCKS.
+pub const PROXY_PORTS: [u16; 2] = [3128, 1080];
+
 /// Causeway's own translation prefix (RFC 6052, 96 bits): the resolver answers with it for
 /// names that have IPv4 addresses only, and the proxy dials the IPv4 address.
 pub const NAT64_PREFIX: Ipv6Net =

@@ -14,7 +14,8 @@ mod name;
 mod reason;
 
 pub use address::{
-    AddressClass, GATEWAY, NAT64_PREFIX, RESOLVER, classify, embedded_ipv4, special_ranges,
+    AddressClass, GATEWAY, NAT64_PREFIX, PROXY_PORTS, RESOLVER, classify, embedded_ipv4,
+    special_ranges,
 };
 pub use domain::{DomainName, DomainNameError};
 pub use id::{Generation, PolicyRef, SandboxUid, SandboxUidError};

@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use causeway_types::{
-    DomainName, DomainNameError, NetworkName, Reason, SandboxName, classify, embedded_ipv4,
+    DomainName, DomainNameError, NetworkName, RESOLVER, Reason, SandboxName, classify,
+    embedded_ipv4,
 };
 use hickory_proto::op::{Query, ResponseCode};
 use hickory_proto::rr::RecordType;
@@ -80,6 +81,7 @@ pub fn judge(query: &Query, asker: &dyn Asker) -> Verdict {
         [_] | ["localhost" | "local" | "onion" | "invalid", ..] => empty(ResponseCode::NXDomain),
         // Reserved for private use, and ours: never asked upstream.
         ["internal", network, sandbox] => private(query, asker, sandbox, network),
+        ["internal", "proxy"] => local(query, RESOLVER),
         ["internal", ..] => empty(ResponseCode::NXDomain),
         _ => match asker.resolves(&name) {
             Ok(()) => Verdict::Resolve(name),
@@ -97,9 +99,14 @@ fn private(query: &Query, asker: &dyn Asker, sandbox: &str, network: &str) -> Ve
         (Ok(sandbox), Ok(network)) => asker.private(&sandbox, &network),
         _ => None,
     };
-    let Some(address) = address else {
-        return empty(ResponseCode::NXDomain);
-    };
+    match address {
+        Some(address) => local(query, address),
+        None => empty(ResponseCode::NXDomain),
+    }
+}
+
+/// An address of ours.
+fn local(query: &Query, address: Ipv6Addr) -> Verdict {
     let mut reply = Reply::empty(ResponseCode::NoError);
     if query.query_type() == RecordType::AAAA {
         reply.addresses.push(address);
@@ -152,13 +159,9 @@ pub fn conclude(
 /// The addresses that the sandbox may be told, each once. IPv4 addresses are translated only
 /// when no IPv6 address is left (RFC 6147, section 5.1.4).
 fn addresses(resolved: &Resolved, asker: &dyn Asker) -> Vec<Ipv6Addr> {
-    let mut native = resolved.v6.clone();
-    native.retain(|address| !is_ipv4_spelling(*address) && may_reach((*address).into(), asker));
+    let native = native(resolved, asker);
     let mut found = if native.is_empty() {
-        let v4 = resolved.v4.iter().copied();
-        v4.filter(|address| may_reach((*address).into(), asker))
-            .map(pins::synthesise)
-            .collect()
+        translated(resolved, asker)
     } else {
         native
     };
@@ -166,6 +169,21 @@ fn addresses(resolved: &Resolved, asker: &dyn Asker) -> Vec<Ipv6Addr> {
     found.retain(|address| seen.insert(*address));
     found.truncate(MAX_ADDRESSES);
     found
+}
+
+/// The IPv6 addresses that the sandbox may be told.
+pub(super) fn native(resolved: &Resolved, asker: &dyn Asker) -> Vec<Ipv6Addr> {
+    let mut native = resolved.v6.clone();
+    native.retain(|address| !is_ipv4_spelling(*address) && may_reach((*address).into(), asker));
+    native
+}
+
+/// The IPv4 addresses that the sandbox may be told, translated.
+pub(super) fn translated(resolved: &Resolved, asker: &dyn Asker) -> Vec<Ipv6Addr> {
+    let v4 = resolved.v4.iter().copied();
+    v4.filter(|address| may_reach((*address).into(), asker))
+        .map(pins::synthesise)
+        .collect()
 }
 
 /// An IPv4 address in IPv6 notation (RFC 4291, RFC 2765): a socket option, not a destination.

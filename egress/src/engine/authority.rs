@@ -1,6 +1,6 @@
 //! The one name that a request is for.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use causeway_types::{DomainName, Reason};
 use http::header::HOST;
@@ -12,16 +12,29 @@ use crate::session::Session;
 
 /// Who is asked for: the host and, where it is written, the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Authority {
-    pub(super) host: Host,
-    pub(super) port: Option<u16>,
+pub(crate) struct Authority {
+    pub(crate) host: Host,
+    pub(crate) port: Option<u16>,
 }
 
 /// A host in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Host {
+pub(crate) enum Host {
     Name(DomainName),
     Address(IpAddr),
+}
+
+impl From<Ipv4Addr> for Host {
+    fn from(address: Ipv4Addr) -> Self {
+        Self::Address(address.into())
+    }
+}
+
+impl From<Ipv6Addr> for Host {
+    fn from(address: Ipv6Addr) -> Self {
+        // An IPv4 address in IPv6 notation (RFC 4291, section 2.5.5.2) is that address.
+        Self::Address(IpAddr::V6(address).to_canonical())
+    }
 }
 
 impl Authority {
@@ -48,7 +61,7 @@ impl Authority {
 }
 
 /// Reads `host[:port]`. There is no user information, and nothing is left over.
-pub(super) fn parse(text: &str) -> Result<Authority, Reason> {
+pub(crate) fn parse(text: &str) -> Result<Authority, Reason> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => bracketed(rest)?,
         None => match text.split_once(':') {
@@ -66,12 +79,20 @@ pub(super) fn parse(text: &str) -> Result<Authority, Reason> {
 /// What follows `[`: an IPv6 address, `]`, and the port.
 fn bracketed(rest: &str) -> Result<(Host, Option<&str>), Reason> {
     let (inside, after) = rest.split_once(']').ok_or(Reason::BadName)?;
-    let address = inside.parse().map_err(|_not_one| Reason::BadName)?;
+    let address: Ipv6Addr = inside.parse().map_err(|_not_one| Reason::BadName)?;
     let port = match after {
         "" => None,
         after => Some(after.strip_prefix(':').ok_or(Reason::BadName)?),
     };
-    Ok((Host::Address(IpAddr::V6(address)), port))
+    Ok((Host::from(address), port))
+}
+
+/// Reads a host without a port, an IPv6 address without brackets.
+pub(crate) fn parse_host(text: &str) -> Result<Host, Reason> {
+    match text.parse::<Ipv6Addr>() {
+        Ok(address) => Ok(Host::from(address)),
+        Err(_not_one) => plain_host(text),
+    }
 }
 
 fn plain_host(text: &str) -> Result<Host, Reason> {
@@ -132,6 +153,9 @@ pub(super) fn target(
     }
     // A port that is left out is the scheme's. Clients that connect elsewhere write it.
     if authority.port.unwrap_or(default_port) != session.port {
+        return Err(Reason::NameMismatch);
+    }
+    if !session.admits(authority.name()) {
         return Err(Reason::NameMismatch);
     }
     match (connection, &authority.host) {

@@ -2,6 +2,7 @@
 
 mod entry;
 mod exchange;
+mod gate;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -27,6 +28,7 @@ use crate::trust::HttpVersion;
 
 pub(super) use entry::Entry;
 pub(super) use exchange::RequestBody;
+pub(crate) use gate::proxy;
 
 /// How long the head of a request may take, counted from the end of the one before.
 const HEAD_DEADLINE: Duration = Duration::from_secs(2 * 60);
@@ -74,14 +76,28 @@ impl Http {
         version: HttpVersion,
         refused: Option<Denial>,
     ) -> Self {
-        let tasks = Tasks::new();
+        Self::with_tasks(session, scheme, version, refused, Tasks::new())
+    }
+
+    /// Serves absolute targets of one host on a connection that has others too.
+    fn of_origin(session: &Arc<Session>, tasks: Tasks) -> Self {
+        Self::with_tasks(session, Scheme::Http, HttpVersion::Http1, None, tasks)
+    }
+
+    fn with_tasks(
+        session: &Arc<Session>,
+        scheme: Scheme,
+        version: HttpVersion,
+        refused: Option<Denial>,
+        tasks: Tasks,
+    ) -> Self {
         let config = match scheme {
             Scheme::Http => None,
             Scheme::Https(_) => Some(session.shared.snapshot().trust.client(version)),
         };
         let shares = config.is_some() && version == HttpVersion::Http2;
         Self {
-            pool: Pool::new(session.source, config, shares, tasks.clone()),
+            pool: Pool::new(Arc::clone(session), config, shares, tasks.clone()),
             session: Arc::clone(session),
             scheme,
             version,
@@ -112,6 +128,8 @@ impl Http {
                     .header_read_timeout(HEAD_DEADLINE)
                     .preserve_header_case(true)
                     .auto_date_header(false)
+                    // One who has asked and says no more still wants the answer.
+                    .half_close(true)
                     .max_buf_size(MAX_HEAD)
                     .max_headers(MAX_HEADERS)
                     .serve_connection(stream, service)

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy_bidirectional_with_si
 use tokio::net::TcpStream;
 
 use crate::audit::{Outcome, Protocol};
-use crate::dial::{DialError, dial, reset_on_close};
+use crate::dial::{DialError, reset_on_close};
 use crate::flows::Flow;
 use crate::judge::Target;
 use crate::session::{Session, denial, set_rule};
@@ -22,12 +22,32 @@ const BUFFER: usize = 32 * 1024;
 /// A connection on which nothing moves for this long is closed.
 const IDLE: Duration = Duration::from_secs(3600);
 
+/// What was said before bytes are passed.
+#[derive(Debug, Default)]
+pub(crate) struct Opening {
+    /// What the client has said and the upstream has not got.
+    pub(crate) first: Bytes,
+    /// Bytes that the upstream has got.
+    pub(crate) out: u64,
+    /// Bytes that the client has got.
+    pub(crate) back: u64,
+}
+
+impl From<Bytes> for Opening {
+    fn from(first: Bytes) -> Self {
+        Self {
+            first,
+            ..Self::default()
+        }
+    }
+}
+
 /// Dials the judged address and copies both ways until both sides have closed.
 pub(crate) async fn pass(
     session: &Session,
     flow: &Flow,
     mut client: TcpStream,
-    first: Bytes,
+    opening: Opening,
     target: &Target,
     permit: &ConnectPermit,
     protocol: Protocol,
@@ -35,7 +55,7 @@ pub(crate) async fn pass(
     let dialled = tokio::select! {
         biased;
         reason = flow.cut() => Err(reason),
-        dialled = dial(session.source, target.address, target.port) => match dialled {
+        dialled = session.dial(target.address, target.port) => match dialled {
             Ok(upstream) => Ok(upstream),
             Err(DialError::TimedOut | DialError::Io(_)) => Err(Reason::UpstreamUnreachable),
         },
@@ -48,8 +68,12 @@ pub(crate) async fn pass(
             return;
         }
     };
-    let (to_upstream, to_client) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
-    to_upstream.fetch_add(first.len() as u64, Ordering::Relaxed);
+    let Opening { first, out, back } = opening;
+    let out = out + first.len() as u64;
+    let (to_upstream, to_client) = (
+        Arc::new(AtomicU64::new(out)),
+        Arc::new(AtomicU64::new(back)),
+    );
     let moving = async {
         upstream.write_all(&first).await.map_err(|_broken| None)?;
         drop(first);

@@ -1,6 +1,5 @@
 //! Connections to upstreams that carry the requests of one client connection.
 
-use std::net::Ipv6Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,8 +16,9 @@ use tokio_rustls::TlsConnector;
 
 use super::http::RequestBody;
 use super::tasks::Tasks;
-use crate::dial::{DialError, dial};
+use crate::dial::DialError;
 use crate::judge::Target;
+use crate::session::Session;
 use crate::trust::HttpVersion;
 
 /// How long an upstream may take for its side of a handshake.
@@ -103,7 +103,7 @@ fn protocol_error<T>(error: &TrySendError<T>) -> Reason {
 
 /// The upstream connections of one client connection. No other client's requests use them.
 pub(super) struct Pool {
-    sandbox: Ipv6Addr,
+    session: Arc<Session>,
     config: Option<Arc<ClientConfig>>,
     idle: Mutex<Vec<(Option<DomainName>, http1::SendRequest<RequestBody>)>>,
     shared: tokio::sync::Mutex<Option<http2::SendRequest<RequestBody>>>,
@@ -116,13 +116,13 @@ impl Pool {
     /// `config` for TLS, none for plain HTTP. `shares` is whether the upstream may be asked for
     /// HTTP/2.
     pub(super) fn new(
-        sandbox: Ipv6Addr,
+        session: Arc<Session>,
         config: Option<Arc<ClientConfig>>,
         shares: bool,
         tasks: Tasks,
     ) -> Self {
         Self {
-            sandbox,
+            session,
             config,
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
@@ -179,7 +179,9 @@ impl Pool {
 
     /// Opens a connection.
     pub(super) async fn connect(&self, target: &Target) -> Result<Upstream, UpstreamError> {
-        let stream = dial(self.sandbox, target.address, target.port)
+        let stream = self
+            .session
+            .dial(target.address, target.port)
             .await
             .map_err(|error| match error {
                 DialError::TimedOut | DialError::Io(_) => Reason::UpstreamUnreachable,

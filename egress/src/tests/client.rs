@@ -21,13 +21,8 @@ pub(super) enum Client {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-/// Does a TLS handshake for `name` on a connection of the sandbox.
-pub(super) async fn tls(
-    world: &World,
-    port: u16,
-    name: &str,
-    alpn: &[&[u8]],
-) -> std::io::Result<TlsStream<TcpStream>> {
+/// Trusts Causeway and the test's authority.
+pub(super) fn config(world: &World, alpn: &[&[u8]]) -> rustls::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     for pem in [world.roots.pem(), world.ca_pem.clone()] {
         roots
@@ -40,7 +35,27 @@ pub(super) async fn tls(
         .with_root_certificates(roots)
         .with_no_client_auth();
     config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
-    let stream = world.connect(port).await;
+    config
+}
+
+/// Does a TLS handshake for `name` on a connection of the sandbox.
+pub(super) async fn tls(
+    world: &World,
+    port: u16,
+    name: &str,
+    alpn: &[&[u8]],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    tls_on(world, world.connect(port).await, name, alpn).await
+}
+
+/// Does a TLS handshake for `name` on a connection that is there.
+pub(super) async fn tls_on(
+    world: &World,
+    stream: TcpStream,
+    name: &str,
+    alpn: &[&[u8]],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let config = config(world, alpn);
     let name = ServerName::try_from(name.to_owned()).unwrap();
     TlsConnector::from(Arc::new(config))
         .connect(name, stream)
@@ -77,7 +92,11 @@ fn webpki_chain(
 impl Client {
     /// An HTTPS client.
     pub(super) async fn https(world: &World, port: u16, name: &str, alpn: &[&[u8]]) -> Self {
-        let tls = tls(world, port, name, alpn).await.unwrap();
+        Self::over(tls(world, port, name, alpn).await.unwrap()).await
+    }
+
+    /// An HTTPS client on a connection that is there.
+    pub(super) async fn over(tls: TlsStream<TcpStream>) -> Self {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(tls);
         if http2 {

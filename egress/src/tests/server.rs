@@ -34,7 +34,7 @@ impl TestAuthority {
         self.0.pem()
     }
 
-    fn acceptor(&self, name: &str, alpn: &[&[u8]]) -> TlsAcceptor {
+    pub(super) fn acceptor(&self, name: &str, alpn: &[&[u8]]) -> TlsAcceptor {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.0).unwrap();
@@ -61,9 +61,18 @@ pub(super) struct Server {
 
 /// Starts a server with a certificate for `name`; without one it speaks plain HTTP.
 pub(super) async fn serve(authority: &TestAuthority, name: Option<&str>, alpn: &[&[u8]]) -> Server {
-    let listener = TcpListener::bind((UPSTREAM, if name.is_none() { 80 } else { 443 }))
-        .await
-        .unwrap();
+    let port = if name.is_none() { 80 } else { 443 };
+    serve_at(authority, name, alpn, port).await
+}
+
+/// The same, at a port.
+pub(super) async fn serve_at(
+    authority: &TestAuthority,
+    name: Option<&str>,
+    alpn: &[&[u8]],
+    port: u16,
+) -> Server {
+    let listener = TcpListener::bind((UPSTREAM, port)).await.unwrap();
     let server = Server {
         more: Arc::default(),
         requests: Arc::default(),

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use causeway_types::{Generation, Labels, Reason, SandboxId, SandboxUid};
+use causeway_types::{Generation, Labels, PROXY_PORTS, RESOLVER, Reason, SandboxId, SandboxUid};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::broadcast;
 
@@ -16,7 +16,7 @@ use crate::ca::CertificateAuthority;
 use crate::control::{Change, Controlled, SandboxInfo, SecretValue, Settings, ToProxy};
 use crate::dns::{Resolver, ResolverConfig};
 use crate::metrics::Metrics;
-use crate::session::{self, Accepted};
+use crate::session::{self, Accepted, Way};
 use crate::state::Shared;
 
 pub(super) const SANDBOX: Ipv6Addr = Ipv6Addr::new(0x2a0e, 1, 0, 0, 0, 0, 0, 0xa);
@@ -75,6 +75,17 @@ pub(super) struct World {
 }
 
 impl World {
+    /// A world in which names are resolved by `names`.
+    pub(super) fn with_names(policy: &str, names: &super::names::Names) -> Self {
+        let world = Self::new(policy);
+        world.commit(vec![ToProxy::Settings(Settings {
+            upstream_resolvers: vec![names.address],
+            extra_roots_pem: world.roots.pem(),
+            reserved: Vec::new(),
+        })]);
+        world
+    }
+
     pub(super) fn new(policy: &str) -> Self {
         let metrics = Arc::new(Metrics::default());
         let (audit, _no_file) = AuditLog::open(None, Arc::clone(&metrics)).unwrap();
@@ -134,6 +145,17 @@ impl World {
 
     /// Opens a connection from the sandbox to a port of the upstream, as TPROXY delivers it.
     pub(super) async fn connect(&self, port: u16) -> TcpStream {
+        let destination = SocketAddrV6::new(UPSTREAM, port, 0, 0);
+        self.connect_to(destination, Way::Transparent).await
+    }
+
+    /// Opens a connection from the sandbox to the proxy itself.
+    pub(super) async fn connect_to_proxy(&self) -> TcpStream {
+        let destination = SocketAddrV6::new(RESOLVER, PROXY_PORTS[0], 0, 0);
+        self.connect_to(destination, Way::Explicit).await
+    }
+
+    async fn connect_to(&self, destination: SocketAddrV6, way: Way) -> TcpStream {
         // A connection attempt can fail on a busy machine; waiting for it to be accepted would
         // then never end.
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
@@ -153,7 +175,8 @@ impl World {
         let accepted = Accepted {
             stream,
             source,
-            destination: SocketAddrV6::new(UPSTREAM, port, 0, 0),
+            destination,
+            way,
         };
         tokio::spawn(session::serve(Arc::clone(&self.shared), accepted));
         client

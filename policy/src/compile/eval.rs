@@ -39,6 +39,7 @@ impl Effective {
         Ok(ConnectPermit {
             rule: passed.rule,
             inspect: passed.inspect || secrets,
+            requests: passed.inspect,
             audit: passed.audit,
         })
     }

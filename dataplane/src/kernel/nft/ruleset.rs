@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use causeway_types::{Layer, RESOLVER, Reason};
+use causeway_types::{Layer, PROXY_PORTS, RESOLVER, Reason};
 use ipnet::Ipv6Net;
 
 use crate::reserved;
@@ -70,6 +70,8 @@ impl Ruleset {
         writeln!(out, "define proxy_mark = {:#x}", self.proxy_mark)?;
         writeln!(out, "define proxy_port = {}", self.proxy_port)?;
         writeln!(out, "define resolver = {RESOLVER}")?;
+        let ports = PROXY_PORTS.map(|port| port.to_string()).join(", ");
+        writeln!(out, "define proxy_own_ports = {{ {ports} }}")?;
         out.push_str(TEXT);
         for reason in Reason::ALL {
             if reason.layer() == Layer::Dataplane {
