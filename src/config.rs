@@ -88,13 +88,15 @@ pub enum BackendChoice {
     Vpp,
 }
 
-/// Where a VPP listens.
+/// The VPP of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VppSockets {
+pub struct Vpp {
     /// Its API.
     pub api: PathBuf,
     /// Its counters.
     pub stats: PathBuf,
+    /// Whether guests may share memory with it.
+    pub shared_memory: bool,
 }
 
 /// How packets of sandboxes leave this node.
@@ -128,6 +130,8 @@ pub struct Config {
     pub vpp_socket: Option<PathBuf>,
     /// The socket of VPP's counters; none means `stats.sock` beside the API socket.
     pub vpp_stats: Option<PathBuf>,
+    /// Whether guests may share memory with VPP, by vhost-user and memif.
+    pub vpp_shared_memory: bool,
     /// The operator prefix; none means one that is made up at the first start.
     pub prefix: Option<Ipv6Net>,
     /// This node's block inside the prefix; none means the prefix's first /64.
@@ -185,8 +189,8 @@ impl Config {
         self.runtime_dir.join(API_SOCKET)
     }
 
-    /// VPP's sockets, on a node whose dataplane is VPP.
-    pub fn vpp(&self) -> Option<VppSockets> {
+    /// VPP, on a node whose dataplane is VPP.
+    pub fn vpp(&self) -> Option<Vpp> {
         let api = match self.backend {
             BackendChoice::Kernel => return None,
             BackendChoice::Auto => self.vpp_socket.clone()?,
@@ -199,7 +203,11 @@ impl Config {
             .vpp_stats
             .clone()
             .unwrap_or_else(|| api.with_file_name("stats.sock"));
-        Some(VppSockets { api, stats })
+        Some(Vpp {
+            api,
+            stats,
+            shared_memory: self.vpp_shared_memory,
+        })
     }
 
     /// The proxy's control socket.
@@ -264,6 +272,7 @@ impl Config {
             backend: file.backend,
             vpp_socket: file.vpp.socket,
             vpp_stats: file.vpp.stats,
+            vpp_shared_memory: file.vpp.shared_memory,
             prefix: address.prefix,
             node_block: address.node_block,
             exclude: address.exclude,
@@ -421,6 +430,7 @@ struct EgressSection {
 struct VppSection {
     socket: Option<PathBuf>,
     stats: Option<PathBuf>,
+    shared_memory: bool,
 }
 
 /// An address with a port, or without: then 53 is meant.
@@ -485,6 +495,7 @@ mod tests {
             [vpp]
             socket = "/v/api.sock"
             stats = "/v/stats.sock"
+            shared_memory = true
             "#,
         )
         .unwrap();
@@ -510,6 +521,7 @@ mod tests {
         assert_eq!(default.api, Path::new(DEFAULT_VPP_SOCKET));
         let configured = sockets("[vpp]\nsocket = \"/v/api.sock\"").unwrap();
         assert_eq!(configured.stats, Path::new("/v/stats.sock"));
+        assert!(!configured.shared_memory, "only where it is asked for");
     }
 
     #[test]

@@ -80,6 +80,7 @@ fn open(runtime: &Handle, running: &vpp::Vpp) -> anyhow::Result<OwnDataplane> {
     let config = VppConfig {
         socket: running.socket(),
         stats: running.socket().with_file_name("stats.sock"),
+        shared_memory: false,
         kernel,
     };
     OwnDataplane::on(Arc::new(VppBackend::new(config)), runtime.clone())

@@ -102,6 +102,11 @@ pub enum Attachment {
 }
 
 impl Attachment {
+    /// Whether the guest shares memory with VPP, and chooses by itself how large frames are.
+    pub fn is_shared_memory(&self) -> bool {
+        matches!(self, Self::VhostUser { .. } | Self::Memif { .. })
+    }
+
     /// The word that the command line uses: `netns`, `tap`, `vhost-user` or `memif`.
     pub const fn kind(&self) -> &'static str {
         match self {

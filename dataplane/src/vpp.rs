@@ -34,6 +34,9 @@ pub struct VppConfig {
     pub socket: PathBuf,
     /// The socket of VPP's counters.
     pub stats: PathBuf,
+    /// Whether sandboxes may be attached by vhost-user and memif. VPP works in memory that the
+    /// guest writes to then, and 26.06 does not withstand a guest that means harm.
+    pub shared_memory: bool,
     /// The router, as with the kernel backend.
     pub kernel: KernelConfig,
 }

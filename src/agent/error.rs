@@ -176,6 +176,7 @@ impl Error {
                         | BackendError::ReservedNamespace { .. }
                         | BackendError::InterfaceExists { .. }
                         | BackendError::UnsupportedAttachment { .. }
+                        | BackendError::SharedMemory
                         | BackendError::PortExists { .. }
                 )
             ),

@@ -42,11 +42,12 @@ pub fn kernel_config(
 }
 
 /// The backend of this node: VPP where its sockets are given.
-pub fn backend(kernel: KernelConfig, vpp: Option<config::VppSockets>) -> Arc<dyn Backend> {
+pub fn backend(kernel: KernelConfig, vpp: Option<config::Vpp>) -> Arc<dyn Backend> {
     match vpp {
-        Some(config::VppSockets { api, stats }) => Arc::new(VppBackend::new(VppConfig {
-            socket: api,
-            stats,
+        Some(vpp) => Arc::new(VppBackend::new(VppConfig {
+            socket: vpp.api,
+            stats: vpp.stats,
+            shared_memory: vpp.shared_memory,
             kernel,
         })),
         None => Arc::new(KernelBackend::new(kernel)),

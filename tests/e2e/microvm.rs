@@ -52,7 +52,7 @@ fn a_guest_by_vhost_user_has_its_networks_and_the_outside() {
     };
     in_lab(name, |mut lab| {
         let vpp = Vpp::start(&installed, Path::new("/run/vpp"))?;
-        lab.write_config(&vpp.section())?;
+        lab.write_config(&(vpp.section() + "shared_memory = true\n"))?;
         lab.start_agent()?;
         let socket = lab.folder.join("vm.sock");
         let attach = format!("vhost-user:{}", socket.display());

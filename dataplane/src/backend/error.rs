@@ -63,6 +63,13 @@ pub enum BackendError {
         /// The backend that offers it.
         needs: &'static str,
     },
+    /// The operator has not allowed that guests share memory with VPP.
+    #[error(
+        "vhost-user and memif let the guest write to memory that VPP works in, and VPP does \
+         not withstand a hostile guest there: attach it by tap, or, if every such guest is \
+         trusted, set `shared_memory = true` in the section `[vpp]` of the configuration"
+    )]
+    SharedMemory,
     /// The kernel lacks something.
     #[error("this kernel lacks {feature}, which {used_for} needs")]
     KernelFeature {

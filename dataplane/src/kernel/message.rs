@@ -14,8 +14,8 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
+    RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -226,6 +226,15 @@ pub(crate) fn route(index: u32, to: IpNet, gateway: Option<IpAddr>) -> RouteNetl
         message.header.flags = RouteFlags::Onlink;
     }
     RouteNetlinkMessage::NewRoute(message)
+}
+
+/// Gives a route an MTU, below what its link takes.
+pub(crate) fn with_mtu(mut route: RouteNetlinkMessage, mtu: u32) -> RouteNetlinkMessage {
+    if let RouteNetlinkMessage::NewRoute(message) = &mut route {
+        let metrics = RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]);
+        message.attributes.push(metrics);
+    }
+    route
 }
 
 /// Delivers everything of a table locally, whatever its destination.

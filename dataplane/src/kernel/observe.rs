@@ -10,7 +10,9 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::route::RouteSocket;
@@ -186,6 +188,13 @@ fn neighbours(
     Ok(())
 }
 
+fn mtu_of(metrics: &[RouteMetric]) -> Option<u32> {
+    metrics.iter().find_map(|metric| match metric {
+        RouteMetric::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    })
+}
+
 fn routes_of(
     routes: &mut RouteSocket,
     ports: &mut BTreeMap<u32, (SandboxUid, PortState)>,
@@ -202,12 +211,14 @@ fn routes_of(
         }
         let mut index = None;
         let mut gateway = None;
+        let mut mtu = None;
         let mut to = Ipv6Addr::UNSPECIFIED;
         for attribute in &message.attributes {
             match attribute {
                 RouteAttribute::Oif(oif) => index = Some(*oif),
                 RouteAttribute::Gateway(RouteAddress::Inet6(via)) => gateway = Some(*via),
                 RouteAttribute::Destination(RouteAddress::Inet6(found)) => to = *found,
+                RouteAttribute::Metrics(metrics) => mtu = mtu_of(metrics),
                 _ => {}
             }
         }
@@ -215,6 +226,8 @@ fn routes_of(
         let prefix = Ipv6Net::new(to, message.header.destination_prefix_length).ok();
         if let (Some((_, state)), Some(prefix)) = (port, prefix) {
             state.routes.insert(prefix, gateway);
+            // The link takes larger frames than are sent on it.
+            state.mtu = mtu.unwrap_or(state.mtu);
         }
     }
     Ok(())

@@ -245,13 +245,20 @@ pub(crate) fn furnish_sandbox(
 fn sandbox_routes(spec: &SandboxSpec, index: u32) -> Batch {
     let name = InterfaceName::of_port(spec.uid);
     let mut batch = Batch::default();
+    let bounded = |route| {
+        if spec.attachment.is_shared_memory() {
+            return message::with_mtu(route, spec.mtu.bytes());
+        }
+        route
+    };
     if let Some(prefix) = spec.prefix {
         // Through the sandbox's link-local address: it is the router for what is inside.
         let route = message::route(index, prefix.into(), Some(spec.link_local().into()));
+        let route = bounded(route);
         batch.push(Verb::Create, route, "route the prefix to", name.as_str());
     }
     for address in [spec.link_local(), spec.address] {
-        let route = message::route(index, Ipv6Net::from(address).into(), None);
+        let route = bounded(message::route(index, Ipv6Net::from(address).into(), None));
         batch.push(Verb::Create, route, "route the address to", name.as_str());
     }
     batch

@@ -144,11 +144,20 @@ impl VppBackend {
     /// Takes away what VPP has of sandboxes that have no port any more.
     async fn sweep(&self, vpp: &Vpp, found: &Found, sight: &Sight) -> Result<(), BackendError> {
         for uid in found.uids() {
-            if !sight.facts.contains_key(&uid) {
+            let kept = sight.facts.get(&uid);
+            if kept.is_none_or(|facts| self.permit(&facts.inlet).is_err()) {
                 make::remove(vpp, &found.remains(uid, None)).await?;
             }
         }
         Ok(())
+    }
+
+    /// Guests share memory with VPP only where that is allowed.
+    fn permit(&self, inlet: &Inlet) -> Result<(), BackendError> {
+        if self.config.shared_memory || !inlet.is_shared_memory() {
+            return Ok(());
+        }
+        Err(BackendError::SharedMemory)
     }
 
     /// Gives VPP its part of each port that lacks it.
@@ -156,6 +165,10 @@ impl VppBackend {
         let mut running = JoinSet::new();
         for (uid, facts) in &sight.facts {
             if !sight.intact.contains(uid) || found.port(facts).is_some() {
+                continue;
+            }
+            if let Err(error) = self.permit(&facts.inlet) {
+                tracing::warn!(%error, %uid, "a port is not given to VPP");
                 continue;
             }
             if running.len() >= PARALLEL {
@@ -208,6 +221,7 @@ impl VppBackend {
     }
 
     async fn attach_port(&self, spec: SandboxSpec) -> Result<AttachedPort, BackendError> {
+        self.permit(&host::inlet(&spec))?;
         let vpp = self.session().vpp()?;
         let mut gate = self.gate.lock().await;
         gate.admit(&self.config.stats, vpp.generation()).await?;
@@ -255,7 +269,7 @@ impl VppBackend {
             .await?;
         let known = Known {
             remains: port.remains(facts),
-            mtu: facts.mtu,
+            link: facts.link(),
             port,
         };
         let mut state = self.state.lock().await;
@@ -386,7 +400,7 @@ fn note(state: &mut State, vpp: &Vpp, found: &Found, sight: &Sight, observed: Ob
             let port = found.port(facts)?;
             let known = Known {
                 remains: port.remains(facts),
-                mtu: facts.mtu,
+                link: facts.link(),
                 port,
             };
             Some((*uid, known))

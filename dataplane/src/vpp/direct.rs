@@ -59,22 +59,33 @@ impl Changes {
     }
 }
 
+/// How a sandbox is linked to VPP, as far as it matters to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether the guest shares memory with VPP.
+    pub shared_memory: bool,
+}
+
 /// A sandbox that has a port and is in no quarantine.
 #[derive(Debug, Clone, Copy)]
 struct Member {
     uid: SandboxUid,
     address: Ipv6Addr,
-    mtu: u32,
+    link: Link,
 }
 
 impl Direct {
-    /// What is direct under these elements, among ports with these MTUs.
+    /// What is direct under these elements, among ports with these links.
     ///
     /// - Prefixes behind a sandbox are never direct: they are reached, and speak, by way of the
     ///   border, so that connection tracking there sees both directions of their flows.
     /// - Neither are groups whose MTUs differ: at the border the sender is told.
-    pub fn compile(elements: &BTreeSet<Element>, mtus: &BTreeMap<SandboxUid, u32>) -> Self {
-        let facts = Facts::gather(elements, mtus);
+    /// - Nor groups of which only a part shares memory with VPP: frames of any size come from
+    ///   there, which packet sockets do not take.
+    pub fn compile(elements: &BTreeSet<Element>, links: &BTreeMap<SandboxUid, Link>) -> Self {
+        let facts = Facts::gather(elements, links);
         let mut direct = Self::default();
         for &(from, to) in facts.reach.iter().filter(|(from, to)| from <= to) {
             if facts.unrestricted(from, to) {
@@ -186,7 +197,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn gather(elements: &BTreeSet<Element>, mtus: &BTreeMap<SandboxUid, u32>) -> Self {
+    fn gather(elements: &BTreeSet<Element>, links: &BTreeMap<SandboxUid, Link>) -> Self {
         let mut facts = Self::default();
         let mut groups = BTreeMap::new();
         let mut sources = Vec::new();
@@ -213,9 +224,10 @@ impl Facts {
         for (uid, address) in sources {
             let held = quarantine.iter().any(|prefix| prefix.contains(&address));
             // A link-local address is in no group.
-            if let (Some(&group), Some(&mtu), false) = (groups.get(&address), mtus.get(&uid), held)
+            if let (Some(&group), Some(&link), false) =
+                (groups.get(&address), links.get(&uid), held)
             {
-                let member = Member { uid, address, mtu };
+                let member = Member { uid, address, link };
                 facts.members.entry(group).or_default().push(member);
             }
         }
@@ -227,12 +239,13 @@ impl Facts {
     }
 
     fn unrestricted(&self, a: GroupId, b: GroupId) -> bool {
-        let mut mtus = self.members(a).iter().chain(self.members(b)).map(|m| m.mtu);
-        let mtu = mtus.next();
+        let members = self.members(a).iter().chain(self.members(b));
+        let mut links = members.map(|member| member.link);
+        let link = links.next();
         self.reach.contains(&(b, a))
             && !self.denies(a, b)
             && !self.denies(b, a)
-            && mtus.all(|other| Some(other) == mtu)
+            && links.all(|other| Some(other) == link)
     }
 
     fn denies(&self, from: GroupId, to: GroupId) -> bool {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use causeway_types::{MacAddress, SandboxUid};
 
+use super::direct::Link;
+
 /// How VPP gets at a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Inlet {
@@ -20,6 +22,14 @@ pub(super) enum Inlet {
 const ALIAS: &str = "causeway vpp ";
 
 impl Inlet {
+    /// Whether the guest writes to memory that VPP works in.
+    pub(super) fn is_shared_memory(&self) -> bool {
+        match self {
+            Self::Host(_) => false,
+            Self::VhostUser(_) | Self::Memif(_) => true,
+        }
+    }
+
     /// As the alias of the router's end, so that it is known as long as that exists.
     pub(super) fn alias(&self) -> String {
         match self {
@@ -49,6 +59,16 @@ pub(super) struct Facts {
     pub(super) mac: MacAddress,
     pub(super) mtu: u32,
     pub(super) inlet: Inlet,
+}
+
+impl Facts {
+    /// What decides who it may exchange packets with directly.
+    pub(super) fn link(&self) -> Link {
+        Link {
+            mtu: self.mtu,
+            shared_memory: self.inlet.is_shared_memory(),
+        }
+    }
 }
 
 /// The host's end of the pair to a sandbox's namespace.

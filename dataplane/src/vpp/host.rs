@@ -23,6 +23,8 @@ use crate::kernel::{nft_program, tap};
 
 /// The link group of the host's ends, which nobody but VPP may read.
 const GROUP: u32 = 0xca06;
+/// The largest MTU of a link, in bytes.
+const LARGEST: u32 = 65_535;
 /// The host's table.
 const TABLE: &str = "causeway_vpp";
 
@@ -100,19 +102,11 @@ pub(super) fn make(
         }
         _ => None,
     };
-    let (inlet, interface) = match &spec.attachment {
-        Attachment::Netns { interface, .. } => {
-            (Inlet::Host(port_link(spec.uid)), interface.clone())
-        }
-        Attachment::Tap { name } => (Inlet::Host(name.to_string()), name.clone()),
-        Attachment::VhostUser { socket } => (
-            Inlet::VhostUser(socket.clone()),
-            InterfaceName::of_port(spec.uid),
-        ),
-        Attachment::Memif { socket } => (
-            Inlet::Memif(socket.clone()),
-            InterfaceName::of_port(spec.uid),
-        ),
+    let inlet = inlet(spec);
+    let interface = match &spec.attachment {
+        Attachment::Netns { interface, .. } => interface.clone(),
+        Attachment::Tap { name } => name.clone(),
+        Attachment::VhostUser { .. } | Attachment::Memif { .. } => InterfaceName::of_port(spec.uid),
     };
     refuse_taken(worker, spec.uid, &inlet)?;
     let index = worker.inside(&host, |worker| {
@@ -140,6 +134,16 @@ pub(super) fn make(
             interface,
         },
     })
+}
+
+/// How VPP will get at a sandbox.
+pub(super) fn inlet(spec: &SandboxSpec) -> Inlet {
+    match &spec.attachment {
+        Attachment::Netns { .. } => Inlet::Host(port_link(spec.uid)),
+        Attachment::Tap { name } => Inlet::Host(name.to_string()),
+        Attachment::VhostUser { socket } => Inlet::VhostUser(socket.clone()),
+        Attachment::Memif { socket } => Inlet::Memif(socket.clone()),
+    }
 }
 
 /// Two sandboxes never share a socket.
@@ -187,6 +191,12 @@ fn border(
     batch.push(Verb::Change, alias, "mark the port", name.as_str());
     let limit = message::limit_segmentation(index, segments);
     batch.push(Verb::Change, limit, "limit segmentation on", name.as_str());
+    if spec.attachment.is_shared_memory() {
+        // The kernel would try a frame that the link does not take again for ever, and none
+        // behind it. The sandbox's MTU is that of its routes.
+        let largest = message::set_mtu(index, LARGEST);
+        batch.push(Verb::Change, largest, "take all frames on", name.as_str());
+    }
     let done = worker.routes.run(batch).and_then(|()| silence(&name));
     port::unwind(worker, spec, done).map(|()| index)
 }

@@ -34,8 +34,12 @@ use crate::backend::BackendError;
 /// The most that a sandbox's or the router's stack hands over at once. A packet ring has a
 /// place of fixed size for each packet, so that this decides how much memory a port takes.
 pub(super) const SEGMENTS: u32 = 16_000;
-/// A place in a packet ring: five pages, for the above with its headers.
+/// A place in a packet ring: five pages, for the above with its headers. VPP does not look whether
+/// what it puts into one fits. What came out of one does, since VPP drops what the kernel cut.
 const PLACE: u32 = 20_480;
+/// A place for what a guest sends that shares memory with VPP: for the 65,535 bytes that an
+/// interface can send, with headers.
+const LARGE_PLACE: u32 = 69_632;
 /// Places in each ring.
 const PLACES: u32 = 64;
 /// What a classifier table takes from the system for its few entries.
@@ -81,7 +85,12 @@ pub(super) async fn make(
 ) -> Result<Port, BackendError> {
     let turn = vpp.turn().await;
     let inlet = inlet(vpp, facts).await?;
-    let border = af_packet(vpp, &border_link(facts.uid), facts.mac).await?;
+    let place = if facts.inlet.is_shared_memory() {
+        LARGE_PLACE
+    } else {
+        PLACE
+    };
+    let border = af_packet(vpp, &border_link(facts.uid), facts.mac, place).await?;
     vpp.soften().await;
     drop(turn);
     tag(vpp, border, Tag::Border(facts.uid)).await?;
@@ -128,20 +137,25 @@ pub(super) async fn make(
 
 async fn inlet(vpp: &Vpp, facts: &Facts) -> Result<InterfaceIndex, BackendError> {
     match &facts.inlet {
-        Inlet::Host(name) => af_packet(vpp, name, MacAddress::GATEWAY).await,
+        Inlet::Host(name) => af_packet(vpp, name, MacAddress::GATEWAY, PLACE).await,
         Inlet::VhostUser(socket) => vhost_user(vpp, facts, socket).await,
         Inlet::Memif(socket) => memif(vpp, socket).await,
     }
 }
 
-/// Attaches an interface of the host. One that was attached before, by an attempt that ended
+/// Attaches an interface of the host, with places of this size for what is sent. One that was attached before, by an attempt that ended
 /// too early, is attached anew.
-async fn af_packet(vpp: &Vpp, name: &str, mac: MacAddress) -> Result<InterfaceIndex, BackendError> {
+async fn af_packet(
+    vpp: &Vpp,
+    name: &str,
+    mac: MacAddress,
+    place: u32,
+) -> Result<InterfaceIndex, BackendError> {
     let create = AfPacketCreateV3 {
         hw_addr: vpp_mac(mac),
         host_if_name: text(name),
         rx_frame_size: PLACE,
-        tx_frame_size: PLACE,
+        tx_frame_size: place,
         rx_frames_per_block: PLACES,
         tx_frames_per_block: PLACES,
         flags: AfPacketFlags::CKSUM_GSO | AfPacketFlags::VERSION_2,

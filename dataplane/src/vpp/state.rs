@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use causeway_types::SandboxUid;
 
-use super::direct::{Change, Direct};
+use super::direct::{Change, Direct, Link};
 use super::make::{self, Port, Remains};
 use super::routes;
 use super::session::Vpp;
@@ -15,7 +15,7 @@ use crate::elements::{Element, ElementChanges};
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) port: Port,
-    pub(super) mtu: u32,
+    pub(super) link: Link,
     pub(super) remains: Remains,
 }
 
@@ -40,8 +40,8 @@ impl State {
     }
 
     fn wanted_with(&self, elements: &BTreeSet<Element>) -> Direct {
-        let mtus = self.ports.iter().map(|(uid, known)| (*uid, known.mtu));
-        Direct::compile(elements, &mtus.collect())
+        let links = self.ports.iter().map(|(uid, known)| (*uid, known.link));
+        Direct::compile(elements, &links.collect())
     }
 
     /// The elements after a change, and what is direct then.

@@ -25,6 +25,7 @@ impl Forwarder {
             backend: VppBackend::new(VppConfig {
                 socket,
                 stats,
+                shared_memory: false,
                 kernel,
             }),
             _vpp: vpp,

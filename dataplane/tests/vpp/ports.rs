@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 #[path = "../netns/common.rs"]
 pub(crate) mod common;
 pub(crate) mod forwarder;
+mod shared;
 
-use causeway_dataplane::Attachment;
 use common::*;
-
-use crate::instance::Instance;
 
 #[path = "../netns/tap.rs"]
 mod tap;
@@ -273,115 +271,6 @@ fn a_stream_survives_as_long_as_it_is_permitted_whoever_carries_it() {
             }
             assert!(client.wait().unwrap().success(), "the stream broke");
             server.wait().unwrap();
-        },
-    );
-}
-
-/// Sandbox number `n`, attached by memif.
-fn by_memif(n: u16, networks: &[&str]) -> causeway_dataplane::SandboxSpec {
-    let mut spec = spec(n, networks);
-    spec.attachment = Attachment::Memif {
-        socket: format!("/run/memif{n}.sock").into(),
-    };
-    spec
-}
-
-/// A second VPP as the other end of a memif.
-fn peer(spec: &causeway_dataplane::SandboxSpec) -> Instance {
-    let peer = Instance::start("/run/peer");
-    let (address, mac) = (spec.address, spec.mac());
-    let Attachment::Memif { socket } = &spec.attachment else {
-        panic!("not by memif");
-    };
-    for command in [
-        format!("create memif socket id 1 filename {}", socket.display()),
-        format!("create interface memif id 0 socket-id 1 slave hw-addr {mac}"),
-        "set interface state memif1/0 up".to_owned(),
-        "enable ip6 interface memif1/0".to_owned(),
-        format!("set interface ip address memif1/0 {address}/128"),
-        format!(
-            "set ip neighbor static memif1/0 fe80::1 {}",
-            causeway_types::MacAddress::GATEWAY
-        ),
-        "ip route add ::/0 via fe80::1 memif1/0".to_owned(),
-    ] {
-        let said = peer.ctl(&command);
-        assert!(!said.contains("unknown"), "{command}: {said}");
-    }
-    peer
-}
-
-#[test]
-fn a_memif_peer_has_its_networks_and_leaves_nothing() {
-    isolated(
-        concat!(
-            module_path!(),
-            "::a_memif_peer_has_its_networks_and_leaves_nothing"
-        ),
-        async || {
-            let plane = dataplane().await;
-            let specs = [
-                spec(1, &["front"]),
-                by_memif(2, &["front"]),
-                spec(3, &["back"]),
-            ];
-            for n in [1, 3] {
-                run(&format!("ip netns add s{n}"));
-            }
-            for spec in &specs {
-                plane.attach(spec.clone()).await.unwrap();
-            }
-            let peer = peer(&specs[1]);
-            await_ping("s1", specs[1].address);
-            assert!(!ping("s3", specs[1].address).success());
-            let said = peer.ctl(&format!("ping {} repeat 3 interval 0.1", specs[0].address));
-            assert!(said.contains("3 received"), "{said}");
-            let said = peer.ctl(&format!("ping {} repeat 1 interval 0.1", specs[2].address));
-            assert!(said.contains("0 received"), "{said}");
-
-            // Nobody else gets the socket.
-            let mut thief = spec(4, &["front"]);
-            thief.attachment = specs[1].attachment.clone();
-            let taken = format!("{:?}", plane.attach(thief).await.unwrap_err());
-            assert!(taken.contains("SocketInUse"), "{taken}");
-            assert!(ping("s1", specs[1].address).success());
-
-            // VPP restarts, and listens on the socket again.
-            let wanted = desired(&specs);
-            assert_eq!(plane.reconcile(&wanted).await.unwrap().changes, 0);
-            forwarder::vpp().as_mut().unwrap().kill();
-            forwarder::vpp().as_mut().unwrap().restart();
-            let report = plane.reconcile(&wanted).await.unwrap();
-            assert!(report.problems.is_empty(), "{report:?}");
-            await_ping("s1", specs[1].address);
-
-            plane.detach(specs[1].uid).await.unwrap();
-            let left = ctl("show memif");
-            assert!(!left.contains("memif2"), "{left}");
-            assert!(!ping("s1", specs[1].address).success());
-        },
-    );
-}
-
-#[test]
-fn vhost_user_sockets_come_and_go() {
-    isolated(
-        concat!(module_path!(), "::vhost_user_sockets_come_and_go"),
-        async || {
-            let plane = dataplane().await;
-            let mut spec = spec(1, &["front"]);
-            let socket = std::path::Path::new("/run/vm.sock");
-            spec.attachment = Attachment::VhostUser {
-                socket: socket.to_owned(),
-            };
-            for _ in 0..3 {
-                plane.attach(spec.clone()).await.unwrap();
-                assert!(socket.exists());
-                let wanted = desired(&[spec.clone()]);
-                assert_eq!(plane.reconcile(&wanted).await.unwrap().changes, 0);
-                plane.detach(spec.uid).await.unwrap();
-                assert!(!ctl("show interface").contains("VirtualEthernet"));
-            }
         },
     );
 }

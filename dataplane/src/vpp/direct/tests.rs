@@ -20,6 +20,7 @@ struct World {
     group: Vec<Option<u32>>,
     quarantined: Vec<bool>,
     small: Vec<bool>,
+    shared: Vec<bool>,
     reach: BTreeSet<(u32, u32)>,
     deny: BTreeSet<(u32, u8)>,
 }
@@ -68,15 +69,15 @@ impl World {
         elements
     }
 
-    fn mtus(&self) -> BTreeMap<SandboxUid, u32> {
-        let mtu = |n: u8| {
-            if self.small[usize::from(n)] {
-                1400
-            } else {
-                1500
+    fn links(&self) -> BTreeMap<SandboxUid, Link> {
+        let link = |n: u8| {
+            let at = usize::from(n);
+            Link {
+                mtu: if self.small[at] { 1400 } else { 1500 },
+                shared_memory: self.shared[at],
             }
         };
-        (0..SANDBOXES).map(|n| (uid(n), mtu(n))).collect()
+        (0..SANDBOXES).map(|n| (uid(n), link(n))).collect()
     }
 
     /// Whether the border would let everything pass from one to the other.
@@ -92,7 +93,7 @@ impl World {
     }
 
     fn direct(&self) -> Direct {
-        Direct::compile(&self.elements(), &self.mtus())
+        Direct::compile(&self.elements(), &self.links())
     }
 }
 
@@ -102,13 +103,15 @@ fn world() -> impl Strategy<Value = World> {
         prop::collection::vec(prop::option::weighted(0.9, 1..=GROUPS), each),
         prop::collection::vec(prop::bool::weighted(0.1), each),
         prop::collection::vec(prop::bool::weighted(0.1), each),
+        prop::collection::vec(prop::bool::weighted(0.1), each),
         prop::collection::btree_set((1..=GROUPS, 1..=GROUPS), 0..14),
         prop::collection::btree_set((1..=GROUPS, 0..SANDBOXES), 0..3),
     )
-        .prop_map(|(group, quarantined, small, reach, deny)| World {
+        .prop_map(|(group, quarantined, small, shared, reach, deny)| World {
             group,
             quarantined,
             small,
+            shared,
             reach,
             deny,
         })
@@ -127,6 +130,8 @@ proptest! {
         for (a, b) in pairs(&direct) {
             prop_assert!(world.permits_all(a, b) && world.permits_all(b, a), "{a} to {b}");
             prop_assert!(direct.carries(uid(b), address(a)), "{b} answers {a} another way");
+            let links = world.links();
+            prop_assert_eq!(links[&uid(a)], links[&uid(b)], "{} to {}", a, b);
         }
         for (group, routes) in &direct.tables {
             prop_assert!(!routes.is_empty(), "{group}");
@@ -142,6 +147,7 @@ proptest! {
         let world = World {
             deny: BTreeSet::new(),
             small: vec![false; usize::from(SANDBOXES)],
+            shared: vec![false; usize::from(SANDBOXES)],
             ..world
         };
         let found = pairs(&world.direct());
@@ -181,6 +187,7 @@ fn a_lone_sandbox_has_no_table() {
         group: vec![Some(1), None, None, None, None, None],
         quarantined: vec![false; 6],
         small: vec![false; 6],
+        shared: vec![false; 6],
         reach: BTreeSet::from([(1, 1)]),
         deny: BTreeSet::new(),
     };

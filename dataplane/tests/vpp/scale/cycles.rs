@@ -111,6 +111,7 @@ fn vhost_user_sockets_come_and_go() {
     isolated(
         concat!(module_path!(), "::vhost_user_sockets_come_and_go"),
         async || {
+            forwarder::share_memory();
             let mut spec = spec(1, &["front"]);
             let socket = std::path::PathBuf::from("/run/s1.sock");
             spec.attachment = Attachment::VhostUser {
@@ -126,6 +127,7 @@ fn memif_sockets_come_and_go() {
     isolated(
         concat!(module_path!(), "::memif_sockets_come_and_go"),
         async || {
+            forwarder::share_memory();
             let mut spec = spec(1, &["front"]);
             let socket = std::path::PathBuf::from("/run/s1.sock");
             spec.attachment = Attachment::Memif {
