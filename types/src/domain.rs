@@ -1,8 +1,10 @@
 //! Host names in their one canonical form.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -54,7 +56,7 @@ pub enum DomainNameError {
 /// Policy, DNS, injection, dialling and logs all compare this one form.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct DomainName(String);
+pub struct DomainName(Arc<str>);
 
 impl DomainName {
     /// The longest name, in bytes.
@@ -74,8 +76,13 @@ impl DomainName {
                 found,
             });
         }
-        let ascii = idna::domain_to_ascii(text)
-            .map_err(|_invalid| DomainNameError::BadIdna { name: escaped() })?;
+        // Every request of a connection names its host, and nearly all are written so.
+        let ascii = if is_plain(text) {
+            Cow::Borrowed(text)
+        } else {
+            let mapped = idna::domain_to_ascii_cow(text.as_bytes(), idna::AsciiDenyList::EMPTY);
+            mapped.map_err(|_invalid| DomainNameError::BadIdna { name: escaped() })?
+        };
         let name = ascii.strip_suffix('.').unwrap_or(&ascii);
         if name.is_empty() {
             return Err(DomainNameError::Empty);
@@ -91,7 +98,7 @@ impl DomainName {
                 name: name.to_owned(),
             });
         }
-        Ok(Self(name.to_owned()))
+        Ok(Self(name.into()))
     }
 
     /// The name as text.
@@ -107,6 +114,12 @@ impl DomainName {
 
 fn forbidden(c: char) -> bool {
     c.is_control() || c.is_whitespace() || "@:/?#[]\\%<>^`{|}\"!$&'()*+,;=~".contains(c)
+}
+
+/// Whether UTS #46 leaves the name as it is: lower case in ASCII, and no label that it would decode.
+fn is_plain(text: &str) -> bool {
+    let plain = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.');
+    text.bytes().all(plain) && !text.split('.').any(|label| label.starts_with("xn--"))
 }
 
 fn check_label(name: &str, label: &str) -> Result<(), DomainNameError> {
@@ -156,7 +169,7 @@ impl TryFrom<String> for DomainName {
 
 impl From<DomainName> for String {
     fn from(name: DomainName) -> String {
-        name.0
+        name.0.as_ref().to_owned()
     }
 }
 
@@ -248,6 +261,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_short_way_changes_nothing(text in "[a-z0-9._-]{0,30}|(xn|ab)--[a-z0-9.-]{0,10}") {
+            if is_plain(&text) {
+                prop_assert_eq!(idna::domain_to_ascii(&text).unwrap(), text);
+            }
+        }
+
         #[test]
         fn canonical_form_is_a_fixed_point(text in "\\PC{0,40}") {
             if let Ok(name) = DomainName::parse(&text) {

@@ -14,7 +14,8 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::flows::{Cut, Flow};
 
 /// What went wrong in a body.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +41,7 @@ pub(super) fn full(bytes: Bytes) -> Body {
 /// A body that ends when its flow is cut. `K` is kept until the body is done or dropped.
 pub(super) struct Watched<K> {
     inner: Incoming,
-    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    cut: Cut<Arc<Flow>>,
     counter: Arc<AtomicU64>,
     forbidden_trailers: Vec<HeaderName>,
     kept: Option<K>,
@@ -51,14 +52,14 @@ impl<K> Watched<K> {
     /// Watches `inner`. `done` gets what is kept when the body ends well.
     pub(super) fn new(
         inner: Incoming,
-        cut: CancellationToken,
+        cut: Cut<Arc<Flow>>,
         counter: Arc<AtomicU64>,
         kept: K,
         done: fn(K),
     ) -> Self {
         let mut body = Self {
             inner,
-            cut: Box::pin(cut.cancelled_owned()),
+            cut,
             counter,
             forbidden_trailers: Vec::new(),
             kept: Some(kept),
@@ -97,8 +98,8 @@ impl<K: Unpin> HttpBody for Watched<K> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.cut.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Some(Err(BodyError::Cut(Reason::Revoked))));
+        if let Poll::Ready(reason) = Pin::new(&mut self.cut).poll(context) {
+            return Poll::Ready(Some(Err(BodyError::Cut(reason))));
         }
         let next = ready!(Pin::new(&mut self.inner).poll_frame(context));
         Poll::Ready(match next {

@@ -3,6 +3,7 @@
 mod glob;
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::serialize_display;
 
@@ -50,7 +51,7 @@ pub enum PathError {
 /// unreserved characters are undone, the others are in upper case, and there are no
 /// dot segments, empty segments, or anything that a server could decode a second time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CanonicalPath(String);
+pub struct CanonicalPath(Arc<str>);
 
 impl CanonicalPath {
     /// The longest path, in bytes, as it was sent and in canonical form, which goes upstream and
@@ -74,7 +75,7 @@ impl CanonicalPath {
         if canonical.len() > Self::MAX {
             return Err(PathError::TooLong);
         }
-        Ok(Self(canonical))
+        Ok(Self(canonical.into()))
     }
 
     /// The path as text; this is what goes upstream.

@@ -8,7 +8,7 @@ use causeway_policy::RequestPermit;
 use causeway_types::Reason;
 
 use crate::audit::{Outcome, Protocol};
-use crate::flows::{Flow, FlowGuard};
+use crate::flows::FlowGuard;
 use crate::judge::Subject;
 use crate::session::{Session, set_rule};
 
@@ -43,7 +43,7 @@ impl Entry {
         }
     }
 
-    pub(crate) fn flow(&self) -> &Flow {
+    pub(crate) fn flow(&self) -> &FlowGuard {
         &self.flow
     }
 

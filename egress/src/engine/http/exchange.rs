@@ -150,7 +150,7 @@ impl Http {
             upgrade::request(&mut parts.headers, protocol.clone());
         }
         let kept = Arc::clone(entry);
-        let cut = entry.flow().token().clone();
+        let cut = entry.flow().watch();
         let counter = Arc::clone(&entry.bytes_out);
         let body = Watched::new(body, cut, counter, kept, drop).without_trailers(injected);
         let request = Request::from_parts(parts, body);
@@ -205,7 +205,7 @@ impl Http {
             entry: Arc::clone(entry),
             upstream,
         };
-        let cut = entry.flow().token().clone();
+        let cut = entry.flow().watch();
         let counter = Arc::clone(&entry.bytes_in);
         let body = Watched::new(body, cut, counter, answering, Answering::give_back);
         Response::from_parts(parts, body.boxed_unsync())
