@@ -300,9 +300,13 @@ fn python_node_java_and_go() {
                         .arg(&ca)
                         .args(password),
                 )?;
+                let password = "-Djavax.net.ssl.trustStorePassword=changeit";
                 let trust = format!("-Djavax.net.ssl.trustStore={store}");
                 let mut java = desk.client(&java);
-                let said = run_ok(java.arg(trust).arg(format!("{SCRIPTS}/Fetch.java")))?;
+                let said = run_ok(
+                    java.args([&trust, password])
+                        .arg(format!("{SCRIPTS}/Fetch.java")),
+                )?;
                 assert_eq!(said.matches("ok").count(), 2, "{said}");
             }
             Err(reason) => missing("java", reason),
@@ -330,9 +334,9 @@ fn git_clones_and_pushes_a_large_repository() {
         run_ok(Command::new("sh").env("HOME", &folder).args([
             "-ec",
             &format!(
-                "cd {folder}; export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t \
+                "cd {folder}; git config --global core.compression 0; export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t \
                  GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@t
-                 git init -q -b main work; head -c 32M /dev/urandom > work/large
+                 git init -q -b main work; head -c 24M /dev/urandom > work/large
                  git -C work add . ; git -C work commit -qm first
                  git clone -q --bare work git/x.git; git -C git/x.git config http.receivepack true"
             ),
@@ -343,7 +347,7 @@ fn git_clones_and_pushes_a_large_repository() {
             "export GIT_AUTHOR_NAME=t GIT_AUTHOR_EMAIL=t@t GIT_COMMITTER_NAME=t GIT_COMMITTER_EMAIL=t@t
              git clone -q https://git.clients.example/git/x.git {to}; cd {to}
              cmp large {folder}/work/large
-             head -c 16M /dev/urandom > more; git add . ; git commit -qm second
+             head -c 8M /dev/urandom > more; git add . ; git commit -qm second
              git push -q origin main"
         ))?;
         let heads = run_ok(Command::new("sh").args([

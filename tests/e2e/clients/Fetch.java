@@ -11,7 +11,8 @@ public class Fetch {
             HttpRequest get = HttpRequest.newBuilder(URI.create("https://web.clients.example/hello")).build();
             HttpResponse<String> page = client.send(get, HttpResponse.BodyHandlers.ofString());
             HttpRequest post = HttpRequest.newBuilder(URI.create("https://web.clients.example/sum"))
-                .POST(HttpRequest.BodyPublishers.ofString("z".repeat(1 << 20))).expectContinue(true).build();
+                .POST(HttpRequest.BodyPublishers.ofString("z".repeat(1 << 20)))
+                .expectContinue(version == HttpClient.Version.HTTP_1_1).build();
             HttpResponse<String> sent = client.send(post, HttpResponse.BodyHandlers.ofString());
             if (page.version() != version || !page.body().contains("web.clients.example")
                 || !sent.body().contains("1048576")) {
