@@ -192,12 +192,6 @@ fn proxy_counters(page: &mut Page, stats: &Stats) {
             stats.bytes_in_total,
         ),
         (
-            "injections_total",
-            "counter",
-            "Secrets added.",
-            stats.injections_total,
-        ),
-        (
             "revoked_total",
             "counter",
             "Live flows cut.",
@@ -220,6 +214,7 @@ fn proxy_counters(page: &mut Page, stats: &Stats) {
         page.head(&name, kind, help);
         page.value(&name, value);
     }
+    secret_counters(page, stats);
     page.head(
         "causeway_egress_refused_total",
         "counter",
@@ -231,6 +226,27 @@ fn proxy_counters(page: &mut Page, stats: &Stats) {
             &[("reason", reason)],
             count,
         );
+    }
+}
+
+/// What happened to secrets.
+fn secret_counters(page: &mut Page, stats: &Stats) {
+    for (name, help, value) in [
+        ("injections_total", "Secrets added.", stats.injections_total),
+        (
+            "replacements_total",
+            "Placeholders swapped.",
+            stats.replacements_total,
+        ),
+        (
+            "redactions_total",
+            "Answers that a secret was taken out of.",
+            stats.redactions_total,
+        ),
+    ] {
+        let name = format!("causeway_egress_{name}");
+        page.head(&name, "counter", help);
+        page.value(&name, value);
     }
 }
 

@@ -20,6 +20,7 @@ mod metrics;
 pub mod pins;
 mod privilege;
 mod run;
+pub mod secrets;
 mod session;
 pub mod sniff;
 mod state;

@@ -22,7 +22,7 @@ impl Counter {
 }
 
 /// Reason codes are below this.
-const REASON_CODES: usize = 64;
+const REASON_CODES: usize = 96;
 
 /// Everything that the proxy counts.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(crate) struct Metrics {
     pub(crate) bytes_out_total: Counter,
     pub(crate) bytes_in_total: Counter,
     pub(crate) injections_total: Counter,
+    pub(crate) replacements_total: Counter,
+    pub(crate) redactions_total: Counter,
     pub(crate) revoked_total: Counter,
     pub(crate) audit_dropped: Counter,
     pub(crate) events_dropped: Counter,
@@ -51,6 +53,8 @@ impl Default for Metrics {
             bytes_out_total: Counter::default(),
             bytes_in_total: Counter::default(),
             injections_total: Counter::default(),
+            replacements_total: Counter::default(),
+            redactions_total: Counter::default(),
             revoked_total: Counter::default(),
             audit_dropped: Counter::default(),
             events_dropped: Counter::default(),

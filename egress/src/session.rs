@@ -279,6 +279,11 @@ impl Session {
         record
     }
 
+    /// The sandbox.
+    pub(crate) fn uid(&self) -> SandboxUid {
+        self.uid
+    }
+
     /// How long the connection has lasted, in milliseconds.
     pub(crate) fn duration_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)

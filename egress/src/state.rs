@@ -7,15 +7,15 @@ mod directory;
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::net::Ipv6Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use causeway_policy::{Denial, Effective};
+use causeway_policy::{Denial, Effective, RequestPermit};
 use causeway_types::{Generation, Reason, SandboxName, SecretName, TenantName};
 use ipnet::Ipv6Net;
 use rustls::pki_types::CertificateDer;
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::audit::{AuditLog, AuditRecord};
 use crate::ca::CertificateAuthority;
@@ -28,6 +28,7 @@ use crate::judge::{self, Subject};
 use crate::limits::{Rate, Slots};
 use crate::metrics::Metrics;
 use crate::pins::Pins;
+use crate::secrets::{Needles, PlaceholderKey};
 use crate::trust::Trust;
 
 pub(crate) use build::CommitError;
@@ -53,7 +54,35 @@ pub(crate) struct Activity {
 }
 
 /// Secrets by owner and name.
-pub(crate) type Secrets = BTreeMap<(TenantName, SecretName), SecretValue>;
+pub(crate) type Secrets = BTreeMap<(TenantName, SecretName), Arc<Secret>>;
+
+/// A secret, and what answers are searched for because of it.
+#[derive(Debug)]
+pub(crate) struct Secret {
+    pub(crate) value: Arc<SecretValue>,
+    needles: OnceLock<Option<Arc<Needles>>>,
+}
+
+impl Secret {
+    pub(crate) fn new(value: SecretValue) -> Self {
+        Self {
+            value: Arc::new(value),
+            needles: OnceLock::new(),
+        }
+    }
+
+    /// None for a secret that is too short to look for. Made when they are first needed.
+    pub(crate) fn needles(&self) -> Option<&Arc<Needles>> {
+        let make = || Needles::new(self.value.expose()).map(Arc::new);
+        self.needles.get_or_init(make).as_ref()
+    }
+}
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+}
 
 /// Everything that decisions depend on, at one moment.
 #[derive(Debug)]
@@ -63,6 +92,8 @@ pub(crate) struct Snapshot {
     pub(crate) ca: Option<Arc<CertificateAuthority>>,
     pub(crate) trust: Arc<Trust>,
     pub(crate) secrets: Arc<Secrets>,
+    /// What placeholders come from; none before the agent has said it.
+    pub(crate) placeholders: Option<PlaceholderKey>,
     sandboxes: HashMap<Ipv6Addr, Arc<Sandbox>>,
     /// Sandboxes by the network address of their prefix. Prefixes are disjoint.
     prefixes: BTreeMap<Ipv6Addr, (Ipv6Net, Ipv6Addr)>,
@@ -86,6 +117,20 @@ impl Snapshot {
         self.sandboxes.get(address)
     }
 
+    /// Whether a secret that goes along has no value.
+    pub(crate) fn lacks(&self, permit: &RequestPermit) -> bool {
+        let injected = permit.injections.iter().map(|i| (&i.tenant, &i.secret));
+        let swapped = permit.replacements.iter().map(|r| (&r.tenant, &r.secret));
+        injected
+            .chain(swapped)
+            .any(|(tenant, name)| self.secret(tenant, name).is_none())
+    }
+
+    /// A secret.
+    pub(crate) fn secret(&self, tenant: &TenantName, name: &SecretName) -> Option<&Arc<Secret>> {
+        self.secrets.get(&(tenant.clone(), name.clone()))
+    }
+
     /// Why `subject` is not permitted to this sandbox, if it is not.
     fn refuses(&self, sandbox: &Sandbox, subject: &Subject) -> Option<Denial> {
         if sandbox.info.quarantined {
@@ -101,19 +146,18 @@ impl Snapshot {
             Subject::Request(target, method, path) => {
                 match judge::request(&sandbox.policy, target, method, path) {
                     Err(denial) => Some(denial),
-                    Ok(permit) => permit.injections.iter().find_map(|injection| {
-                        let key = (injection.tenant.clone(), injection.secret.clone());
-                        let missing = !self.secrets.contains_key(&key);
-                        missing.then_some(Denial {
-                            reason: Reason::SecretMissing,
-                            rule: permit.rule.clone(),
-                        })
+                    Ok(permit) => self.lacks(&permit).then(|| Denial {
+                        reason: Reason::SecretMissing,
+                        rule: permit.rule.clone(),
                     }),
                 }
             }
         }
     }
 }
+
+/// The memory for bodies that are read whole, in KiB. Those that find none are sent in chunks.
+const BODY_ROOM: usize = 64 * 1024;
 
 /// What every task shares.
 #[derive(Debug)]
@@ -124,6 +168,8 @@ pub(crate) struct Shared {
     pub(crate) audit: AuditLog,
     pub(crate) pins: Arc<Pins>,
     pub(crate) resolver: Resolver,
+    /// Room for bodies that are read whole, in KiB.
+    pub(crate) body_room: Arc<Semaphore>,
     started: Instant,
     build: String,
 }
@@ -146,6 +192,7 @@ impl Shared {
             audit,
             pins: Arc::new(Pins::default()),
             resolver,
+            body_room: Arc::new(Semaphore::new(BODY_ROOM)),
             started: Instant::now(),
             build,
         }
@@ -234,6 +281,8 @@ impl Controlled for Shared {
             bytes_out_total: metrics.bytes_out_total.get(),
             bytes_in_total: metrics.bytes_in_total.get(),
             injections_total: metrics.injections_total.get(),
+            replacements_total: metrics.replacements_total.get(),
+            redactions_total: metrics.redactions_total.get(),
             revoked_total: metrics.revoked_total.get(),
             audit_dropped_total: metrics.audit_dropped.get(),
             events_dropped_total: metrics.events_dropped.get(),

@@ -3,6 +3,7 @@
 mod dns;
 mod netlink;
 mod policy;
+mod secrets;
 mod vpp;
 
 use causeway_egress::control::{FromProxy, ToProxy};
@@ -14,6 +15,7 @@ use causeway_types::DomainName;
 pub use dns::dns_query;
 pub use netlink::netlink_reply;
 pub use policy::{policy_decision, policy_file};
+pub use secrets::{placeholder_swap, redaction};
 pub use vpp::{vpp_reply, vpp_stats};
 
 /// A host name in its canonical form is its own canonical form, and no address.

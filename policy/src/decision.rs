@@ -6,7 +6,7 @@ use std::sync::Arc;
 use causeway_types::{DomainName, Reason, SecretName, TenantName};
 use serde::Serialize;
 
-use crate::model::{CanonicalPath, Format, HeaderName, Place, Protocol, RuleRef};
+use crate::model::{CanonicalPath, Format, Place, Protocol, RuleRef, Slot};
 
 /// A connection that a sandbox wants to open.
 #[derive(Debug, Clone, Copy)]
@@ -69,24 +69,25 @@ pub struct ConnectPermit {
 pub struct RequestPermit {
     /// The rule that permits it; none when it passes in audit mode only.
     pub rule: Option<Arc<RuleRef>>,
-    /// The headers to set, each in place of any that the client sent; never two with one header.
+    /// The headers and parameters to set, each in place of any that the client sent; never two
+    /// that a server could take for one.
     pub injections: Vec<Arc<Injection>>,
-    /// The placeholders to swap.
+    /// The placeholders to swap, each secret once, and none that is injected.
     pub replacements: Vec<Arc<Replacement>>,
     /// Set when it passes only because the mode is `audit`: what `enforce` would have said.
     pub audit: Option<Denial>,
 }
 
-/// A secret that goes into a header.
+/// A secret that goes into a header or parameter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Injection {
     /// The tenant that owns it.
     pub tenant: TenantName,
     /// The secret.
     pub secret: SecretName,
-    /// The header.
-    pub header: HeaderName,
-    /// The header's value.
+    /// Where.
+    pub into: Slot,
+    /// What is written there.
     pub format: Format,
 }
 
@@ -97,6 +98,6 @@ pub struct Replacement {
     pub tenant: TenantName,
     /// The secret.
     pub secret: SecretName,
-    /// Where.
+    /// Where; sorted.
     pub places: Vec<Place>,
 }

@@ -24,7 +24,10 @@ pub use rule::{
     Action, Destination, EgressRule, HttpRule, IngressPeer, IngressRule, Method, MethodError,
     NetworkChoice, RuleName, RuleNameError, RuleRef,
 };
-pub use secret::{Format, FormatError, HeaderName, HeaderNameError, Place, SecretUse, Treatment};
+pub use secret::{
+    Format, FormatError, HeaderName, HeaderNameError, ParameterName, ParameterNameError, Place,
+    SecretUse, Slot, Treatment,
+};
 
 /// One document of a policy file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

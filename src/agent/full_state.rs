@@ -22,12 +22,15 @@ impl StateSource for Agent {
     fn full_state(&self) -> (Generation, Vec<ToProxy>) {
         let state = self.state();
         let mut messages = vec![ToProxy::Settings(self.settings(&state))];
-        // A key of some hundred bytes is never too long.
+        // Keys of some hundred bytes are never too long.
         if let Ok(key_pem) = ProxySecret::new(self.ca_key_pem.as_bytes().to_vec()) {
             messages.push(ToProxy::Ca {
                 cert_pem: self.ca_cert_pem.clone(),
                 key_pem,
             });
+        }
+        if let Ok(key) = ProxySecret::new(self.placeholder_key.to_vec()) {
+            messages.push(ToProxy::Placeholders { key });
         }
         let mut owners: Vec<_> = state
             .policies

@@ -1,10 +1,8 @@
 //! The secrets of tenants. Values go from here to the store, encrypted, and to the proxy.
 
 use causeway_egress::control::{SecretValue as ProxySecret, ToProxy};
+use causeway_egress::secrets::PlaceholderKey;
 use causeway_types::{SandboxUid, SecretName, TenantName};
-use std::hash::Hasher as _;
-
-use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::state::{AppliedDocument, State, StoredSecret};
 use super::{Agent, Error};
@@ -97,13 +95,10 @@ impl Agent {
             .collect()
     }
 
-    /// The token that stands for a secret inside one sandbox. It comes from the two names by a
-    /// keyed hash, so that it stays the same as long as the sandbox lives.
+    /// The token that stands for a secret inside one sandbox.
     pub(super) fn placeholder(&self, uid: SandboxUid, secret: &SecretName) -> String {
-        let mut hasher = SipHasher24::new_with_key(&self.placeholder_key);
-        hasher.write(&uid.as_u64().to_be_bytes());
-        hasher.write(secret.as_str().as_bytes());
-        format!("causeway_secret_{:032x}", hasher.finish128().as_u128())
+        let key = PlaceholderKey::new(self.placeholder_key);
+        key.placeholder(uid, secret).to_string()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Read};
 
 use bytes::Bytes;
+use causeway_egress::secrets::Needles;
 use causeway_types::{SecretName, TenantName};
 use clap::{Args, Subcommand};
 use http::Method;
@@ -53,6 +54,11 @@ impl Command {
         match self {
             Self::Set(target) => {
                 let value = read_value()?;
+                let note = if value.expose().len() < Needles::SHORTEST {
+                    "; it is too short to be looked for in answers"
+                } else {
+                    ""
+                };
                 let body = Bytes::from_owner(Owned(value));
                 context
                     .client
@@ -65,7 +71,7 @@ impl Command {
                     .await?;
                 context
                     .output
-                    .done(&format!("set {}/{}", target.tenant, target.name))
+                    .done(&format!("set {}/{}{note}", target.tenant, target.name))
             }
             Self::List(list) => {
                 let path = format!("/v1/tenants/{}/secrets", list.tenant);

@@ -73,7 +73,14 @@ fn networks_and_egress_with_a_secret_work_on_vpp_and_survive_its_end() {
                 assert!(one.pings(two.address)?);
                 assert!(!one.pings(other.address)?);
                 let used = fetch(lab, &one, "https://api.forge.example/used")?;
-                assert!(used.stdout.contains(SECRET), "{}", used.output());
+                assert!(used.ok(), "{}", used.output());
+                assert!(!used.stdout.contains(SECRET), "{}", used.output());
+                poll("the upstream's account", Duration::from_secs(5), || {
+                    let received = lab.received()?;
+                    let used =
+                        |request: &serde_json::Value| request["headers"]["x-token"][0] == SECRET;
+                    Ok(received.last().is_some_and(used).then_some(()))
+                })?;
                 let refused = fetch(lab, &one, "https://other.example/")?;
                 assert!(!refused.ok(), "{}", refused.output());
                 Ok(())

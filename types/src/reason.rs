@@ -138,8 +138,14 @@ reasons! {
     TimedOut = 58, "timed_out", Egress;
     /// The protocol, or this use of it, is not supported.
     Unsupported = 59, "unsupported", Egress;
-    /// Two secrets would go into the same header.
+    /// Two secrets would go into one place, or one secret in two ways.
     SecretConflict = 60, "secret_conflict", Egress;
+    /// A placeholder stands where its secret cannot be written.
+    SecretMisplaced = 61, "secret_misplaced", Egress;
+    /// The request's body is coded so that placeholders cannot be looked for in it.
+    UnreadableBody = 62, "unreadable_body", Egress;
+    /// The answer comes in pieces or coded so that secrets cannot be looked for in it.
+    UnreadableAnswer = 63, "unreadable_answer", Egress;
 }
 
 impl Reason {

@@ -38,6 +38,11 @@ pub enum ToProxy {
         /// Its private key, PEM (PKCS #8).
         key_pem: SecretValue,
     },
+    /// Sets the key that the placeholders of sandboxes come from.
+    Placeholders {
+        /// The key: 16 bytes.
+        key: SecretValue,
+    },
     /// Replaces the policies of one tenant, or the guardrails.
     Policies {
         /// The owner; none for the guardrails.
@@ -200,6 +205,10 @@ pub struct Stats {
     pub bytes_in_total: u64,
     /// Secrets that were added to requests.
     pub injections_total: u64,
+    /// Placeholders that were swapped in requests.
+    pub replacements_total: u64,
+    /// Answers in which a secret was found and overwritten.
+    pub redactions_total: u64,
     /// Live flows that were cut because they were no longer permitted.
     pub revoked_total: u64,
     /// Audit records that were lost because the log could not keep up.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
+use super::secrets::remove_alike;
 use bytes::Bytes;
 use causeway_types::Reason;
 use http::HeaderMap;
@@ -19,10 +20,13 @@ use crate::flows::{Cut, Flow};
 
 /// What went wrong in a body.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum BodyError {
+pub(crate) enum BodyError {
     /// The flow is no longer permitted.
     #[error("cut: {0}")]
     Cut(Reason),
+    /// It cannot be carried on, for this reason.
+    #[error("refused: {0}")]
+    Refused(Reason),
     /// The side that sends the body broke off.
     #[error("the body broke off")]
     Broken(#[from] hyper::Error),
@@ -85,7 +89,7 @@ impl<K> Watched<K> {
 
     fn filter(&self, trailers: &mut HeaderMap) {
         for name in &self.forbidden_trailers {
-            trailers.remove(name);
+            remove_alike(trailers, name);
         }
     }
 }
@@ -133,11 +137,13 @@ impl<K: Unpin> HttpBody for Watched<K> {
     }
 }
 
-/// Whether an error chain has a cut in it.
+/// Why we ended a body, when an error chain says that we did.
 pub(super) fn cut_reason(error: &(dyn Error + 'static)) -> Option<Reason> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(BodyError::Cut(reason)) = error.downcast_ref::<BodyError>() {
+        if let Some(BodyError::Cut(reason) | BodyError::Refused(reason)) =
+            error.downcast_ref::<BodyError>()
+        {
             return Some(*reason);
         }
         next = error.source();

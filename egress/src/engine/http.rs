@@ -27,7 +27,6 @@ use crate::stream::Prefixed;
 use crate::trust::HttpVersion;
 
 pub(super) use entry::Entry;
-pub(super) use exchange::RequestBody;
 pub(crate) use gate::proxy;
 
 /// How long the head of a request may take, counted from the end of the one before.

@@ -43,11 +43,13 @@ pub(super) fn status(reason: Reason) -> StatusCode {
         Reason::LimitReached => StatusCode::TOO_MANY_REQUESTS,
         Reason::TooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         Reason::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        Reason::UnreadableBody => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Reason::Unresolved
         | Reason::UpstreamUnreachable
         | Reason::UpstreamCertificate
         | Reason::UpstreamProtocol
         | Reason::TimedOut
+        | Reason::UnreadableAnswer
         | Reason::SecretMissing => StatusCode::BAD_GATEWAY,
         _ => StatusCode::FORBIDDEN,
     }
@@ -102,6 +104,19 @@ fn hint(reason: Reason) -> &'static str {
         Reason::ReservedAddress => "Reserved ranges need a cidr rule that lies inside the range.",
         Reason::SecretMissing => "Set the secret that the policy names.",
         Reason::SecretOnPlaintext => "Use https.",
+        Reason::SecretConflict => {
+            "Give the secrets different hosts or places, or let one policy name each secret."
+        }
+        Reason::SecretMisplaced => {
+            "A placeholder can stand in JSON, XML, forms and text, and in a URL if its secret stays \
+             within one segment."
+        }
+        Reason::UnreadableBody => {
+            "Send the body as it is, or in one of gzip, deflate, br and zstd."
+        }
+        Reason::UnreadableAnswer => {
+            "Ask for the whole content: answers of hosts that are given a secret are searched for it."
+        }
         Reason::LimitReached => "Wait, or raise the limits in the policy.",
         Reason::UpstreamCertificate => {
             "The upstream's certificate is not valid for the name, or its issuer is not trusted."

@@ -11,6 +11,7 @@ use hyper_util::rt::TokioIo;
 
 use super::http::Entry;
 use super::pass::copy;
+use super::secrets::{Guard, Scrubbed};
 use super::tasks::Tasks;
 
 /// Whether a connection may change to `protocol`. To another form of HTTP, or to TLS with HTTP
@@ -32,12 +33,14 @@ pub(super) fn request(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(UPGRADE, protocol);
 }
 
-/// When the upstream agreed, joins both sides as soon as the client has the answer.
+/// When the upstream agreed, joins both sides as soon as the client has the answer. What the
+/// upstream sends is searched with `guard`.
 pub(super) fn join(
     tasks: &Tasks,
     client: OnUpgrade,
     response: &mut Response<Incoming>,
     entry: Arc<Entry>,
+    guard: Option<Guard>,
 ) -> bool {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         return false;
@@ -51,10 +54,20 @@ pub(super) fn join(
             };
             let (out, back) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
             let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-            let moving = copy(&mut client, &mut upstream, &out, &back);
+            let moving = async {
+                match guard {
+                    None => copy(&mut client, &mut upstream, &out, &back).await,
+                    Some(guard) => {
+                        let upstream = Scrubbed::new(guard, upstream);
+                        copy(&mut client, upstream, &out, &back).await
+                    }
+                }
+            };
             tokio::select! {
                 biased;
-                reason = flow.cut() => entry.cut(reason),
+                reason = flow.cut() => {
+                    entry.cut(reason);
+                }
                 _moved = moving => {}
             }
             entry.add_bytes(out.load(Ordering::Relaxed), back.load(Ordering::Relaxed));

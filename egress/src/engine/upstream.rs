@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
-use super::http::RequestBody;
+use super::secrets::RequestBody;
 use super::tasks::Tasks;
 use crate::dial::DialError;
 use crate::judge::Target;

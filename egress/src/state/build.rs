@@ -9,9 +9,10 @@ use causeway_policy::{Document, Effective, Guardrail, Policy, PolicyErrors, Rese
 use causeway_types::{Generation, Labels, PolicyRef, TenantName};
 use rustls::pki_types::CertificateDer;
 
-use super::{Sandbox, Secrets, Snapshot};
+use super::{Sandbox, Secret, Secrets, Snapshot};
 use crate::ca::{CaError, CertificateAuthority};
 use crate::control::{Change, SandboxInfo, SecretValue, Settings, ToProxy};
+use crate::secrets::placeholder::{PlaceholderKey, PlaceholderKeyError};
 use crate::trust::{Trust, TrustError};
 
 /// Why a change was refused.
@@ -40,6 +41,9 @@ pub(crate) enum CommitError {
     /// The certificate authority cannot be used.
     #[error("the certificate authority was refused")]
     Ca(#[from] CaError),
+    /// The key of the placeholders is none.
+    #[error("the key of the placeholders was refused")]
+    Placeholders(#[source] PlaceholderKeyError),
     /// The extra roots cannot be used.
     #[error("the extra roots were refused")]
     Trust(#[from] TrustError),
@@ -70,6 +74,7 @@ pub(super) struct Desired {
     ca: Option<CaState>,
     policies: BTreeMap<Option<TenantName>, Arc<PolicySet>>,
     secrets: Arc<Secrets>,
+    placeholders: Option<PlaceholderKey>,
     sandboxes: BTreeMap<Ipv6Addr, Arc<SandboxInfo>>,
     /// What the last snapshot was built from.
     compiled: BTreeMap<Class, Arc<Effective>>,
@@ -85,6 +90,7 @@ impl Desired {
             ca: None,
             policies: BTreeMap::new(),
             secrets: Arc::default(),
+            placeholders: None,
             sandboxes: BTreeMap::new(),
             compiled: BTreeMap::new(),
         }
@@ -112,6 +118,10 @@ impl Desired {
         match message {
             ToProxy::Settings(settings) => self.take_settings(settings)?,
             ToProxy::Ca { cert_pem, key_pem } => self.take_ca(cert_pem, key_pem)?,
+            ToProxy::Placeholders { key } => {
+                let key = PlaceholderKey::try_from(&key).map_err(CommitError::Placeholders)?;
+                self.placeholders = Some(key);
+            }
             ToProxy::Policies { tenant, documents } => {
                 let known = before.policies.get(&tenant);
                 let set = match known.filter(|known| known.texts == documents) {
@@ -125,7 +135,13 @@ impl Desired {
                 name,
                 value,
             } => {
-                Arc::make_mut(&mut self.secrets).insert((tenant, name), value);
+                let secrets = Arc::make_mut(&mut self.secrets);
+                let known = before.secrets.get(&(tenant.clone(), name.clone()));
+                let secret = match known.filter(|known| *known.value == value) {
+                    Some(known) => Arc::clone(known),
+                    None => Arc::new(Secret::new(value)),
+                };
+                secrets.insert((tenant, name), secret);
             }
             ToProxy::SecretGone { tenant, name } => {
                 Arc::make_mut(&mut self.secrets).remove(&(tenant, name));
@@ -190,6 +206,7 @@ impl Desired {
             ca: self.ca.as_ref().map(|ca| Arc::clone(&ca.authority)),
             trust: Arc::clone(&self.trust),
             secrets: Arc::clone(&self.secrets),
+            placeholders: self.placeholders.clone(),
             sandboxes: HashMap::with_capacity(self.sandboxes.len()),
             prefixes: BTreeMap::new(),
             names: HashMap::with_capacity(self.sandboxes.len()),

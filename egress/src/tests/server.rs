@@ -1,8 +1,8 @@
 //! Upstreams: a small TLS server that says what it got.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -57,6 +57,8 @@ pub(super) struct Server {
     pub(super) more: Arc<Notify>,
     pub(super) requests: Arc<AtomicUsize>,
     pub(super) connections: Arc<AtomicUsize>,
+    /// The `authorization` headers of each request.
+    pub(super) authorization: Arc<Mutex<Vec<Vec<String>>>>,
 }
 
 /// Starts a server with a certificate for `name`; without one it speaks plain HTTP.
@@ -77,6 +79,7 @@ pub(super) async fn serve_at(
         more: Arc::default(),
         requests: Arc::default(),
         connections: Arc::default(),
+        authorization: Arc::default(),
     };
     let acceptor = name.map(|name| authority.acceptor(name, alpn));
     let running = server.clone();
@@ -117,6 +120,12 @@ type Body = UnsyncBoxBody<Bytes, Infallible>;
 impl Server {
     async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        let authorization = request.headers().get_all("authorization").iter();
+        let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
+        self.authorization
+            .lock()
+            .unwrap()
+            .push(authorization.collect());
         match request.uri().path() {
             "/stream" => {
                 let more = Arc::clone(&self.more);

@@ -16,12 +16,21 @@ use crate::ca::CertificateAuthority;
 use crate::control::{Change, Controlled, SandboxInfo, SecretValue, Settings, ToProxy};
 use crate::dns::{Resolver, ResolverConfig};
 use crate::metrics::Metrics;
+use crate::secrets::PlaceholderKey;
 use crate::session::{self, Accepted, Way};
 use crate::state::Shared;
 
 pub(super) const SANDBOX: Ipv6Addr = Ipv6Addr::new(0x2a0e, 1, 0, 0, 0, 0, 0, 0xa);
 pub(super) const UPSTREAM: Ipv6Addr = Ipv6Addr::new(0x2a0e, 2, 0, 0, 0, 0, 0, 1);
 pub(super) const SECRET: &str = "s3cr3t-v4lue";
+
+const PLACEHOLDERS: [u8; 16] = *b"0123456789abcdef";
+
+/// The placeholder of a secret in the sandbox.
+pub(super) fn placeholder(secret: &str) -> String {
+    let key = PlaceholderKey::new(PLACEHOLDERS);
+    key.placeholder(uid(), &secret.parse().unwrap()).to_string()
+}
 
 const MARK: &str = "CAUSEWAY_EGRESS_TEST_NAMESPACE";
 
@@ -111,6 +120,9 @@ impl World {
             ToProxy::Ca {
                 cert_pem: ca.cert_pem,
                 key_pem: secret(ca.key_pem.as_str()),
+            },
+            ToProxy::Placeholders {
+                key: SecretValue::new(PLACEHOLDERS.to_vec()).unwrap(),
             },
             policies(policy),
             ToProxy::Secret {
@@ -247,6 +259,6 @@ fn uid() -> SandboxUid {
     SandboxUid::from_random(7)
 }
 
-fn secret(text: &str) -> SecretValue {
+pub(super) fn secret(text: &str) -> SecretValue {
     SecretValue::new(text.as_bytes().to_vec()).unwrap()
 }

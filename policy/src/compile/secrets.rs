@@ -30,6 +30,43 @@ pub(super) struct Taken {
     pub(super) replacements: Vec<Arc<Replacement>>,
 }
 
+impl Taken {
+    /// Policies add up: a secret that several swap is swapped in the places of all of them.
+    fn merge_replacements(&mut self) {
+        self.replacements.sort();
+        self.replacements.dedup();
+        let mut merged: Vec<Arc<Replacement>> = Vec::with_capacity(self.replacements.len());
+        for next in self.replacements.drain(..) {
+            match merged.last_mut() {
+                Some(last) if (&last.tenant, &last.secret) == (&next.tenant, &next.secret) => {
+                    let last = Arc::make_mut(last);
+                    last.places.extend(&next.places);
+                    last.places.sort_unstable();
+                    last.places.dedup();
+                }
+                _ => merged.push(next),
+            }
+        }
+        self.replacements = merged;
+    }
+
+    /// Whether nobody could say which secret arrives, or in which of two ways.
+    fn conflicts(&self) -> bool {
+        let injections = &self.injections;
+        let one_slot = injections.iter().enumerate().any(|(at, a)| {
+            injections[at + 1..]
+                .iter()
+                .any(|b| a.into.is_alike(&b.into))
+        });
+        let both_ways = injections.iter().any(|injection| {
+            self.replacements
+                .iter()
+                .any(|swap| (&swap.tenant, &swap.secret) == (&injection.tenant, &injection.secret))
+        });
+        one_slot || both_ways
+    }
+}
+
 impl Secrets {
     /// Adds the secrets of one policy.
     pub(super) fn add(&mut self, policy: &Policy) {
@@ -47,11 +84,11 @@ impl Secrets {
 
     fn use_of(&mut self, tenant: &TenantName, name: &SecretName, secret: &SecretUse) -> Use {
         match &secret.treatment {
-            Treatment::Inject { header, format } => {
+            Treatment::Inject { into, format } => {
                 let injection = Arc::new(Injection {
                     tenant: tenant.clone(),
                     secret: name.clone(),
-                    header: header.clone(),
+                    into: into.clone(),
                     format: format.clone(),
                 });
                 self.injections.push(Arc::clone(&injection));
@@ -89,20 +126,16 @@ impl Secrets {
         if any && !tls {
             return Err(Reason::SecretOnPlaintext);
         }
-        taken
-            .injections
-            .sort_by(|a, b| a.header.cmp(&b.header).then_with(|| a.cmp(b)));
+        taken.injections.sort();
         taken.injections.dedup();
-        taken.replacements.sort();
-        taken.replacements.dedup();
-        let shared = |pair: &[Arc<Injection>]| matches!(pair, [a, b] if a.header == b.header);
-        if taken.injections.windows(2).any(shared) {
+        taken.merge_replacements();
+        if taken.conflicts() {
             return Err(Reason::SecretConflict);
         }
         Ok(taken)
     }
 
-    /// Every secret that goes into a header somewhere.
+    /// Every secret that goes into a header or parameter somewhere.
     pub(super) fn injections(&self) -> impl Iterator<Item = &Arc<Injection>> {
         self.injections.iter()
     }

@@ -20,15 +20,78 @@ pub struct SecretUse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
-    /// The header is set, in place of any that the client sent.
+    /// A header or parameter is set, in place of any that the client sent.
     Inject {
-        /// The header.
-        header: HeaderName,
+        /// Which one.
+        #[serde(flatten)]
+        into: Slot,
         /// Its value, with the secret's place.
         format: Format,
     },
     /// The placeholder that the sandbox holds is swapped for the secret in these places.
     Replace(Vec<Place>),
+}
+
+/// Where a secret is set.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Slot {
+    /// A header.
+    Header(HeaderName),
+    /// A parameter of the URL's query.
+    Query(ParameterName),
+}
+
+impl Slot {
+    /// Whether a server could take one for the other.
+    pub fn is_alike(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Header(a), Self::Header(b)) => a.0.replace('_', "-") == b.0.replace('_', "-"),
+            (Self::Query(a), Self::Query(b)) => a.0.eq_ignore_ascii_case(&b.0),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(header) => write!(f, "the header `{header}`"),
+            Self::Query(parameter) => write!(f, "the query parameter `{parameter}`"),
+        }
+    }
+}
+
+/// Text is not the name of a query parameter that a secret can be put into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a parameter's name has 1 to 128 of the characters A-Z, a-z, 0-9, `-`, `.`, `_` and `~`")]
+pub struct ParameterNameError;
+
+/// The name of a query parameter: characters that are never escaped (RFC 3986, section 2.3).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ParameterName(String);
+
+impl ParameterName {
+    /// Checks a name. Case is kept.
+    pub fn parse(text: &str) -> Result<Self, ParameterNameError> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+        if (1..=128).contains(&text.len()) && text.bytes().all(plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(ParameterNameError)
+        }
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ParameterName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// A part of a request in which a placeholder is swapped.
@@ -118,7 +181,7 @@ impl fmt::Display for HeaderName {
     }
 }
 
-/// Why text is not the format of an injected header.
+/// Why text is not the format of an injected value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// `{secret}` does not appear exactly once.
@@ -138,7 +201,7 @@ pub enum FormatError {
     TooLong,
 }
 
-/// The value of an injected header: text with the secret's place in it.
+/// The value of an injected header or parameter: text with the secret's place in it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Format {
     before: String,
@@ -193,7 +256,7 @@ impl fmt::Display for Format {
     }
 }
 
-serialize_display!(HeaderName, Format);
+serialize_display!(HeaderName, ParameterName, Format);
 
 #[cfg(test)]
 mod tests {
@@ -217,6 +280,33 @@ mod tests {
             let result = HeaderName::parse(bad);
             assert_eq!(result, Err(HeaderNameError::Forbidden), "{bad}");
         }
+    }
+
+    #[test]
+    fn parameters_need_no_escapes() {
+        assert_eq!(ParameterName::parse("api_Key").unwrap().as_str(), "api_Key");
+        for bad in [
+            "",
+            "a b",
+            "a&b",
+            "a=b",
+            "a[]",
+            "a%20",
+            "ä",
+            &"a".repeat(129),
+        ] {
+            assert_eq!(ParameterName::parse(bad), Err(ParameterNameError), "{bad}");
+        }
+    }
+
+    #[test]
+    fn slots_that_a_server_could_take_for_each_other_are_alike() {
+        let header = |name| Slot::Header(HeaderName::parse(name).unwrap());
+        let query = |name| Slot::Query(ParameterName::parse(name).unwrap());
+        assert!(header("x-api-key").is_alike(&header("X-API_KEY")));
+        assert!(query("key").is_alike(&query("KEY")));
+        assert!(!query("key").is_alike(&query("key2")));
+        assert!(!query("key").is_alike(&header("key")));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::egress;
 use super::fields::{Fields, clip, list, pairs, text, word};
 use crate::bounds;
 use crate::model::{
-    Format, FormatError, HeaderName, HeaderNameError, NamePattern, Place, SecretUse, Treatment,
+    Format, FormatError, HeaderName, HeaderNameError, NamePattern, ParameterName, Place, SecretUse,
+    Slot, Treatment,
 };
 use crate::problems::Problems;
 use crate::yaml::Node;
@@ -70,7 +71,8 @@ fn secret(node: &Node, name: &SecretName, problems: &mut Problems<'_>) -> Option
         });
     let treatment = match (fields.key("inject"), fields.key("replace")) {
         (Some(_), Some(place)) => {
-            let help = "keep `inject` to set a header, or `replace` to swap the placeholder";
+            let help = "keep `inject` to set a header or parameter, or `replace` to swap the \
+                        placeholder";
             let message = format!("{what} has `inject` or `replace`, not both");
             problems.error(place, message, help);
             None
@@ -112,19 +114,52 @@ fn host(node: &Node, problems: &mut Problems<'_>) -> Option<NamePattern> {
 }
 
 fn inject(node: &Node, problems: &mut Problems<'_>) -> Option<Treatment> {
-    let fields = Fields::read(node, "inject", &["header", "format"], problems)?;
-    let help = "name the header that carries the secret, such as `authorization`";
-    let header = fields
-        .require("header", "inject", help, problems)
-        .and_then(|node| header(node, problems));
+    let fields = Fields::read(node, "inject", &["header", "query", "format"], problems)?;
+    let into = match (fields.key("header"), fields.key("query")) {
+        (Some(_), Some(place)) => {
+            let help = "keep the one in which the service takes its key";
+            problems.error(place, "`inject` has `header` or `query`, not both", help);
+            None
+        }
+        (Some(_), None) => {
+            let header = fields.get("header").and_then(|node| header(node, problems));
+            header.map(Slot::Header)
+        }
+        (None, Some(_)) => {
+            let parameter = fields
+                .get("query")
+                .and_then(|node| parameter(node, problems));
+            parameter.map(Slot::Query)
+        }
+        (None, None) => {
+            let help = "name the header that carries the secret, such as `authorization`, or the \
+                        query parameter";
+            let message = "inject needs `header` or `query`";
+            problems.error(fields.span.clone(), message, help);
+            None
+        }
+    };
     let format = match fields.key("format") {
         Some(_) => format(fields.get("format")?, problems),
         None => Some(Format::default()),
     };
     Some(Treatment::Inject {
-        header: header?,
+        into: into?,
         format: format?,
     })
+}
+
+fn parameter(node: &Node, problems: &mut Problems<'_>) -> Option<ParameterName> {
+    let text = text(node, "query", problems)?;
+    match ParameterName::parse(text) {
+        Ok(parameter) => Some(parameter),
+        Err(error) => {
+            let message = format!("`{}`: {error}", clip(text));
+            let help = "write the name alone, such as `key` or `access_token`";
+            problems.error(node.span.clone(), message, help);
+            None
+        }
+    }
 }
 
 fn header(node: &Node, problems: &mut Problems<'_>) -> Option<HeaderName> {
@@ -172,7 +207,7 @@ fn replace(node: &Node, problems: &mut Problems<'_>) -> Option<Treatment> {
     Some(Treatment::Replace(places))
 }
 
-/// Two secrets in one header of one request: exactly one would arrive, and nobody could say which.
+/// Two secrets in one place of one request: exactly one would arrive, and nobody could say which.
 fn refuse_conflict(
     earlier: &Secrets,
     name: &SecretName,
@@ -180,19 +215,21 @@ fn refuse_conflict(
     key: &Node,
     problems: &mut Problems<'_>,
 ) {
-    let Treatment::Inject { header, .. } = &secret.treatment else {
+    let Treatment::Inject { into, .. } = &secret.treatment else {
         return;
     };
     for (other, taken) in earlier {
-        let same_header =
-            matches!(&taken.treatment, Treatment::Inject { header: h, .. } if h == header);
+        let same_slot = matches!(
+            &taken.treatment,
+            Treatment::Inject { into: other, .. } if other.is_alike(into)
+        );
         let overlap = secret
             .hosts
             .iter()
             .find(|host| taken.hosts.iter().any(|theirs| theirs.overlaps(host)));
-        if let (true, Some(host)) = (same_header, overlap) {
-            let message = format!("`{name}` and `{other}` both go into `{header}` for `{host}`");
-            let help = "give them different hosts or different headers";
+        if let (true, Some(host)) = (same_slot, overlap) {
+            let message = format!("`{name}` and `{other}` both go into {into} for `{host}`");
+            let help = "give them different hosts or different places";
             problems.error(key.span.clone(), message, help);
             return;
         }

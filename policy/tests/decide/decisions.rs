@@ -1,7 +1,7 @@
 //! What policies decide, each refusal beside a control that passes.
 
 use crate::common::{PUBLIC, connect, effective, name, reason, request, short};
-use causeway_policy::model::{PortRange, PortSet};
+use causeway_policy::model::{Place, PortRange, PortSet};
 use causeway_policy::{L4Ingress, Limits};
 use causeway_types::Reason;
 
@@ -268,7 +268,10 @@ fn secrets_go_to_their_hosts_over_tls_only() {
     );
     let permit = request(&rules, "a.test", true, "GET", "/").unwrap();
     assert_eq!(permit.injections.len(), 1);
-    assert_eq!(permit.injections[0].header.as_str(), "authorization");
+    assert_eq!(
+        permit.injections[0].into.to_string(),
+        "the header `authorization`"
+    );
     assert!(permit.replacements.is_empty());
     let permit = request(&rules, "x.b.test", true, "GET", "/").unwrap();
     assert_eq!((permit.injections.len(), permit.replacements.len()), (0, 1));
@@ -295,6 +298,55 @@ fn two_secrets_in_one_header_fail_closed() {
     let same = effective(&[&secret("A", "*.x.test"), &secret("A", "a.x.test")], &[]);
     let permit = request(&same, "a.x.test", true, "GET", "/").unwrap();
     assert_eq!(permit.injections.len(), 1);
+}
+
+#[test]
+fn secrets_that_could_match_two_ways_fail_closed() {
+    let secret = |name: &str, treatment: &str| {
+        format!("egress: [{{to: ['**']}}], secrets: {{{name}: {{hosts: ['a.test'], {treatment}}}}}")
+    };
+    let of = |one: &str, two: &str| {
+        let rules = effective(&[&secret("A", one), &secret("B", two)], &[]);
+        request(&rules, "a.test", true, "GET", "/").map_err(|denial| denial.reason)
+    };
+    for (one, two) in [
+        ("inject: {header: x-api-key}", "inject: {header: x_api_key}"),
+        ("inject: {query: key}", "inject: {query: KEY}"),
+    ] {
+        assert_eq!(of(one, two).unwrap_err(), Reason::SecretConflict);
+    }
+    assert!(of("inject: {header: key}", "inject: {query: key}").is_ok());
+    assert!(of("inject: {header: key}", "replace: [header]").is_ok());
+    let both = effective(
+        &[
+            &secret("A", "inject: {header: x-key}"),
+            &secret("A", "replace: [body]"),
+        ],
+        &[],
+    );
+    let refused = reason(request(&both, "a.test", true, "GET", "/"));
+    assert_eq!(refused, Reason::SecretConflict);
+}
+
+#[test]
+fn policies_that_swap_one_secret_add_up() {
+    let secret =
+        |places: &str| format!("secrets: {{A: {{hosts: ['a.test'], replace: [{places}]}}}}");
+    let rules = effective(
+        &[
+            "egress: [{to: ['**']}]",
+            &secret("query, body"),
+            &secret("header, body"),
+        ],
+        &[],
+    );
+    let permit = request(&rules, "a.test", true, "GET", "/").unwrap();
+    let places: Vec<_> = permit
+        .replacements
+        .iter()
+        .map(|swap| swap.places.clone())
+        .collect();
+    assert_eq!(places, [vec![Place::Header, Place::Query, Place::Body]]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Names, rules, secrets and reserved places.
 
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -40,6 +41,21 @@ pub(super) fn the_secret<W: Write>(
         ),
         expect(elsewhere["headers"].get("authorization").is_none(), "static.example got none".into()),
     )?;
+    let echoed = stage.curl(&cast.agent, &[url])?;
+    let untouched = stage.curl(&cast.agent, &["https://static.example/other"])?;
+    board.check(
+        "when the host sends the secret back, the sandbox sees it overwritten",
+        expect(
+            served(&echoed)
+                && echoed.stdout.contains("Bearer ****")
+                && !echoed.stdout.contains(SECRET),
+            "the host's echo of the header is filled with asterisks".into(),
+        ),
+        expect(
+            served(&untouched) && !untouched.stdout.contains("****"),
+            "other hosts' answers come as they are".into(),
+        ),
+    )?;
     board.check(
         "a request whose secret has no value is refused, not sent without",
         fetched(stage, &cast.agent, url),
@@ -56,7 +72,7 @@ pub(super) fn the_secret<W: Write>(
             seen["status"] == 200
                 && seen["body"]
                     .as_str()
-                    .is_some_and(|body| body.contains(SECRET)),
+                    .is_some_and(|body| body.contains("Bearer ****")),
             format!("urllib: status {}", seen["status"]),
         ),
         expect(
@@ -228,11 +244,20 @@ pub(super) fn reserved_places<W: Write>(
     Ok(())
 }
 
-/// What the server saw of a request.
+/// What the server saw of a request, by its own account.
 fn upstream_saw(stage: &Stage, from: &Member, arguments: &[&str]) -> anyhow::Result<Value> {
+    let before = stage.lab.received()?.len();
     let reply = stage.curl(from, arguments)?;
     ensure!(served(&reply), "{arguments:?}: {}", brief(&reply));
-    Ok(serde_json::from_str(&reply.stdout)?)
+    // It writes its account beside the answer.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        if let Some(seen) = stage.lab.received()?.into_iter().nth(before) {
+            return Ok(seen);
+        }
+        ensure!(Instant::now() < deadline, "{arguments:?}: nothing received");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Whether any request reached the server at `address`.

@@ -52,9 +52,9 @@ impl Entry {
         self.end().status = Some(status);
     }
 
-    /// Notes that the request was ended for this reason.
-    pub(crate) fn cut(&self, reason: Reason) {
-        self.end().reason.get_or_insert(reason);
+    /// Notes that the request was ended for this reason, and gives the first such reason.
+    pub(crate) fn cut(&self, reason: Reason) -> Reason {
+        *self.end().reason.get_or_insert(reason)
     }
 
     /// Counts what went through a tunnel.

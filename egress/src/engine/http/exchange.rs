@@ -20,15 +20,13 @@ use crate::engine::authority::{self, Authority};
 use crate::engine::body::{Body, Watched};
 use crate::engine::headers::{check_framing, check_method, strip_hop_by_hop};
 use crate::engine::refuse::{self, About};
+use crate::engine::secrets::{Carried, Guard, RequestBody, outgoing};
+use crate::engine::upgrade;
 use crate::engine::upstream::{Upstream, UpstreamError};
-use crate::engine::{inject, upgrade};
 use crate::judge::{self, Subject, Target};
 use crate::session::{denial, set_rule};
 use crate::state::Snapshot;
 use crate::trust::HttpVersion;
-
-/// A request's body on its way to the upstream. It keeps the entry.
-pub(crate) type RequestBody = Watched<Arc<Entry>>;
 
 /// Where a request goes and what it asks for, in canonical form.
 struct Asked {
@@ -77,7 +75,8 @@ impl Http {
         let response = match forwarded {
             Ok(response) => response,
             Err(UpstreamError { reason }) => {
-                entry.cut(reason);
+                // HTTP/2 does not say why a body of ours broke off.
+                let reason = entry.cut(reason);
                 let rule = permit.rule.clone();
                 refuse::response(&Denial { reason, rule }, asked.about())
             }
@@ -117,11 +116,12 @@ impl Http {
             reason,
             rule: permit.rule.clone(),
         };
-        let injects = !permit.injections.is_empty();
-        if injects && !asked.target.tls {
+        let secrets = !permit.injections.is_empty() || !permit.replacements.is_empty();
+        if secrets && !asked.target.tls {
             return Err(refuse(Reason::SecretOnPlaintext));
         }
-        if injects && asked.method == Method::TRACE.as_str() {
+        // The answer to TRACE is the request, with the secret in it (RFC 9110, section 9.3.8).
+        if secrets && asked.method == Method::TRACE.as_str() {
             return Err(refuse(Reason::Unsupported));
         }
         Ok((snapshot, permit))
@@ -138,10 +138,17 @@ impl Http {
     ) -> Result<Response<Body>, UpstreamError> {
         let client = parts.extensions.remove::<OnUpgrade>();
         let protocol = strip_hop_by_hop(&mut parts.headers);
-        let injections = permit.injections.iter().map(AsRef::as_ref);
-        let injected = inject::apply(&mut parts.headers, injections, &snapshot.secrets)?;
         let metrics = &self.session.shared.metrics;
-        metrics.injections_total.add(injected.len() as u64);
+        let carried = Carried::new(snapshot, self.session.uid(), permit)?.map(Arc::new);
+        let mut target = None;
+        let mut injected = Vec::new();
+        if let Some(carried) = &carried {
+            let written = carried.write_head(&mut parts.headers, &asked.path, parts.uri.query())?;
+            metrics.injections_total.add(written.injections);
+            metrics.replacements_total.add(written.replacements);
+            target = Some(written.target);
+            injected = written.injected;
+        }
         let upgrading = client
             .zip(protocol)
             .filter(|(_client, protocol)| upgrade::may_change_to(protocol))
@@ -153,30 +160,41 @@ impl Http {
         let cut = entry.flow().watch();
         let counter = Arc::clone(&entry.bytes_out);
         let body = Watched::new(body, cut, counter, kept, drop).without_trailers(injected);
+        let shared = &self.session.shared;
+        let body = outgoing(carried.as_ref(), &mut parts.headers, body, entry, shared).await?;
         let request = Request::from_parts(parts, body);
-        let (mut response, upstream) = self.send(asked, request, &entry.bytes_out).await?;
+        let asked = Addressed { asked, target };
+        let (mut response, upstream) = self.send(&asked, request, &entry.bytes_out).await?;
         metrics.requests_total.add(1);
+        let guard = || Guard::new(carried.as_ref()?, entry, metrics);
         let joined = upgrading.is_some_and(|(client, _protocol)| {
-            upgrade::join(&self.tasks, client, &mut response, Arc::clone(entry))
+            upgrade::join(
+                &self.tasks,
+                client,
+                &mut response,
+                Arc::clone(entry),
+                guard(),
+            )
         });
-        Ok(self.answer_from(response, upstream, entry, joined))
+        self.answer_from(response, upstream, entry, joined, guard())
     }
 
     /// Sends the request on a connection that is open, or on a new one when that one was closed
     /// before the request could begin.
     async fn send(
         &self,
-        asked: &Asked,
+        addressed: &Addressed<'_>,
         request: Request<RequestBody>,
         sent: &AtomicU64,
     ) -> Result<(Response<Incoming>, Upstream), UpstreamError> {
-        let (mut upstream, used) = self.pool.take(&asked.target).await?;
-        let request = address(request, asked, upstream.version())?;
+        let target = &addressed.asked.target;
+        let (mut upstream, used) = self.pool.take(target).await?;
+        let request = addressed.write(request, upstream.version())?;
         match upstream.send(request, sent).await {
             Ok(response) => Ok((response, upstream)),
             Err((_closed, Some(unsent))) if used => {
-                let mut upstream = self.pool.connect(&asked.target).await?;
-                let request = address(unsent, asked, upstream.version())?;
+                let mut upstream = self.pool.connect(target).await?;
+                let request = addressed.write(unsent, upstream.version())?;
                 match upstream.send(request, sent).await {
                     Ok(response) => Ok((response, upstream)),
                     Err((error, _unsent)) => Err(error),
@@ -192,8 +210,11 @@ impl Http {
         upstream: Upstream,
         entry: &Arc<Entry>,
         joined: bool,
-    ) -> Response<Body> {
+        mut guard: Option<Guard>,
+    ) -> Result<Response<Body>, UpstreamError> {
         let (mut parts, body) = response.into_parts();
+        let searched = guard.as_mut().map(|guard| guard.head(&mut parts));
+        let searched = searched.transpose()?;
         let protocol = strip_hop_by_hop(&mut parts.headers);
         if let Some(protocol) = protocol.filter(|_| joined) {
             upgrade::request(&mut parts.headers, protocol);
@@ -208,7 +229,11 @@ impl Http {
         let cut = entry.flow().watch();
         let counter = Arc::clone(&entry.bytes_in);
         let body = Watched::new(body, cut, counter, answering, Answering::give_back);
-        Response::from_parts(parts, body.boxed_unsync())
+        let mut body = body.boxed_unsync();
+        if let (Some(guard), Some(searched)) = (guard, searched) {
+            body = guard.body(&searched, &mut parts.headers, body);
+        }
+        Ok(Response::from_parts(parts, body))
     }
 
     /// Counts, notes and words a refusal.
@@ -259,36 +284,50 @@ impl Answering {
     }
 }
 
-/// Writes the canonical path and the one authority into the request, in the form of `version`.
-fn address(
-    request: Request<RequestBody>,
-    asked: &Asked,
-    version: HttpVersion,
-) -> Result<Request<RequestBody>, Reason> {
-    let (mut parts, body) = request.into_parts();
-    let path = match parts.uri.query() {
-        Some(query) => format!("{}?{query}", asked.path),
-        None => asked.path.to_string(),
-    };
-    let path = PathAndQuery::try_from(path).map_err(|_malformed| Reason::AmbiguousPath)?;
-    let authority = asked.authority.text();
-    match version {
-        HttpVersion::Http1 => {
-            let host = HeaderValue::try_from(authority).map_err(|_malformed| Reason::BadName)?;
-            parts.headers.insert(HOST, host);
-            parts.uri = Uri::from(path);
-            parts.version = Version::HTTP_11;
+/// A request, and the path and query with its secrets, when it has any.
+struct Addressed<'a> {
+    asked: &'a Asked,
+    target: Option<PathAndQuery>,
+}
+
+impl Addressed<'_> {
+    /// Writes the canonical path and the one authority into the request, in the form of
+    /// `version`.
+    fn write(
+        &self,
+        request: Request<RequestBody>,
+        version: HttpVersion,
+    ) -> Result<Request<RequestBody>, Reason> {
+        let (mut parts, body) = request.into_parts();
+        let path = if let Some(target) = &self.target {
+            target.clone()
+        } else {
+            let path = match parts.uri.query() {
+                Some(query) => format!("{}?{query}", self.asked.path),
+                None => self.asked.path.to_string(),
+            };
+            PathAndQuery::try_from(path).map_err(|_malformed| Reason::AmbiguousPath)?
+        };
+        let authority = self.asked.authority.text();
+        match version {
+            HttpVersion::Http1 => {
+                let host =
+                    HeaderValue::try_from(authority).map_err(|_malformed| Reason::BadName)?;
+                parts.headers.insert(HOST, host);
+                parts.uri = Uri::from(path);
+                parts.version = Version::HTTP_11;
+            }
+            HttpVersion::Http2 => {
+                parts.headers.remove(HOST);
+                parts.uri = Uri::builder()
+                    .scheme(UriScheme::HTTPS)
+                    .authority(authority)
+                    .path_and_query(path)
+                    .build()
+                    .map_err(|_malformed| Reason::BadName)?;
+                parts.version = Version::HTTP_2;
+            }
         }
-        HttpVersion::Http2 => {
-            parts.headers.remove(HOST);
-            parts.uri = Uri::builder()
-                .scheme(UriScheme::HTTPS)
-                .authority(authority)
-                .path_and_query(path)
-                .build()
-                .map_err(|_malformed| Reason::BadName)?;
-            parts.version = Version::HTTP_2;
-        }
+        Ok(Request::from_parts(parts, body))
     }
-    Ok(Request::from_parts(parts, body))
 }
