@@ -23,6 +23,7 @@ demo: setup build ## the whole story on this machine, checked
 test: build ## every test that this machine can run
 	@scripts/setup test
 	@scripts/guest || true
+	@scripts/clients
 	@scripts/test
 
 bench: setup ## measure beside peers, into target/bench/report.json

@@ -58,6 +58,13 @@ const fn site(name: &'static str, host: u16) -> Site {
     }
 }
 
+const fn vacant(name: &'static str, host: u16) -> Site {
+    Site {
+        served: false,
+        ..site(name, host)
+    }
+}
+
 /// Every site. The addresses are global unicast ones that nobody uses: the range of the
 /// former 6bone (RFC 3701) and the test range of amateur radio's 44/8.
 pub const SITES: &[Site] = &[
@@ -70,6 +77,14 @@ pub const SITES: &[Site] = &[
         ..site("legacy.example", 0x30)
     },
     site("intruder.example", 0x66),
+    // Behind which a test puts servers of its own.
+    vacant("web.clients.example", 0x81),
+    vacant("git.clients.example", 0x82),
+    vacant("index.clients.example", 0x83),
+    vacant("shell.clients.example", 0x84),
+    vacant("db.clients.example", 0x85),
+    vacant("rpc.clients.example", 0x86),
+    vacant("socket.clients.example", 0x87),
     // Names whose owner points them at places that are not his.
     Site {
         v6: Some(Ipv6Addr::LOCALHOST),

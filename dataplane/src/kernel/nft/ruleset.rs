@@ -23,6 +23,9 @@ const ARP: &str = include_str!("arp.nft");
 /// Reasons that are also counted for packets that the router itself sends.
 const OUTGOING: &[Reason] = &[Reason::Quarantined, Reason::ReservedDestination];
 
+/// Reasons for which the sender is told, with an error.
+const REFUSED: &[Reason] = &[Reason::EgressDenied, Reason::ReservedDestination];
+
 /// What the structure depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruleset {
@@ -75,11 +78,15 @@ impl Ruleset {
         out.push_str(TEXT);
         for reason in Reason::ALL {
             if reason.layer() == Layer::Dataplane {
-                drop_chain(out, "drop", "iif", *reason)?;
+                drop_chain(out, "drop", "iif", *reason, "drop")?;
             }
         }
         for reason in OUTGOING {
-            drop_chain(out, "drop_out", "oif", *reason)?;
+            drop_chain(out, "drop_out", "oif", *reason, "drop")?;
+        }
+        for reason in REFUSED {
+            let end = "reject with icmpv6 type admin-prohibited";
+            drop_chain(out, "refuse", "iif", *reason, end)?;
         }
         out.push_str("}\n");
         write!(
@@ -96,14 +103,20 @@ impl Ruleset {
 
 /// A chain that counts packets under a reason and drops them. The drop is a rule of its own: a
 /// rule that cannot count ends there.
-fn drop_chain(out: &mut String, prefix: &str, interface: &str, reason: Reason) -> fmt::Result {
+fn drop_chain(
+    out: &mut String,
+    prefix: &str,
+    interface: &str,
+    reason: Reason,
+    end: &str,
+) -> fmt::Result {
     let code = reason.code();
     writeln!(out, "\tchain {prefix}_{reason} {{")?;
     writeln!(
         out,
         "\t\tmeta mark set {code} update @drops {{ {interface} . meta mark counter }}"
     )?;
-    writeln!(out, "\t\tdrop\n\t}}")
+    writeln!(out, "\t\t{end}\n\t}}")
 }
 
 fn elements(out: &mut String, set: &str, prefixes: impl Iterator<Item = Ipv6Net>) -> fmt::Result {
@@ -141,6 +154,9 @@ mod tests {
         }
         for reason in OUTGOING {
             assert!(TEXT.contains(&format!("drop_out_{reason}")), "{reason}");
+        }
+        for reason in REFUSED {
+            assert!(TEXT.contains(&format!("refuse_{reason}")), "{reason}");
         }
     }
 
