@@ -36,6 +36,8 @@ const ROUNDS: usize = 5;
 const CONNECTIONS: usize = 32;
 const TIME: Duration = Duration::from_millis(1500);
 const TIME_ALONE: Duration = Duration::from_millis(700);
+/// The size of the body that is fetched whole, in bytes.
+const BODY: u32 = 1 << 28;
 
 /// Where the plain router and its one host are.
 const PLAIN_PREFIX: &str = "3ffe:b00:5::/64";
@@ -52,6 +54,7 @@ struct Way {
     cpu: Vec<f64>,
     p50s: Vec<f64>,
     p99s: Vec<f64>,
+    gbps: Vec<f64>,
 }
 
 /// `egress.*`.
@@ -95,7 +98,7 @@ pub(crate) fn measure(world: &mut World, report: &mut Report) -> anyhow::Result<
 
 impl Way {
     fn new(name: &'static str, target: Target, between: Vec<u32>) -> Self {
-        let [rates, cpu, p50s, p99s] = [const { Vec::new() }; 4];
+        let [rates, cpu, p50s, p99s, gbps] = [const { Vec::new() }; 5];
         Self {
             name,
             target,
@@ -104,6 +107,7 @@ impl Way {
             cpu,
             p50s,
             p99s,
+            gbps,
         }
     }
 
@@ -120,6 +124,7 @@ impl Way {
         let alone = client::run(&self.target, tls, 1, TIME_ALONE)?;
         self.p50s
             .extend(Samples::microseconds(&alone.times).median());
+        self.gbps.push(client::fetch(&self.target, tls, BODY)?);
         Ok(())
     }
 }
@@ -136,6 +141,7 @@ fn summarize(ways: Vec<Way>, report: &mut Report) {
         }
         report.set_median(&format!("egress.{name}_p50_us"), &p50s);
         report.set_median(&format!("egress.{name}_32_p99_us"), &p99s);
+        report.set_median(&format!("egress.{name}_body_gbps"), &median(way.gbps));
         match (direct, p50s.median()) {
             (None, first) => direct = first,
             (Some(direct), Some(p50)) => {

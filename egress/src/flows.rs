@@ -236,10 +236,7 @@ mod tests {
         // One that has waited in this task goes on in another.
         let mut moved = Box::pin(moved);
         assert!(futures_util::poll!(&mut moved).is_pending());
-        let tasks = [
-            tokio::spawn(other),
-            tokio::spawn(moved),
-        ];
+        let tasks = [tokio::spawn(other), tokio::spawn(moved)];
         {
             let mut gone = Box::pin(flow.cut());
             assert!(futures_util::poll!(&mut gone).is_pending());

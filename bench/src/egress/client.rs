@@ -9,8 +9,9 @@ use bytes::Bytes;
 use causeway::lab::Namespace;
 use futures_util::future::try_join_all;
 use http::header::HOST;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -78,12 +79,41 @@ pub(crate) fn run(
     connections: usize,
     time: Duration,
 ) -> anyhow::Result<Outcome> {
+    in_time(target, time + 2 * PATIENCE, || {
+        load(target, tls, connections, time)
+    })
+}
+
+/// Fetches one body of `size` bytes, and gives the bits that came in a second, in billions, from
+/// the request on.
+pub(crate) fn fetch(target: &Target, tls: &Arc<ClientConfig>, size: u32) -> anyhow::Result<f64> {
+    in_time(target, 6 * PATIENCE, || async {
+        let mut sender = open(target, tls).await?;
+        ask(&mut sender, target).await?;
+        let asked = Instant::now();
+        let reply = send(&mut sender, target, &format!("{}?{size}", target.path)).await?;
+        ensure!(reply.status() == StatusCode::OK, "{}", reply.status());
+        let (mut body, mut came) = (reply.into_body(), 0_u64);
+        while let Some(frame) = body.frame().await {
+            came += frame?.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        ensure!(came == u64::from(size), "{came} bytes of {size} came");
+        Ok(f64::from(size) * 8.0 / asked.elapsed().as_secs_f64() / 1e9)
+    })
+}
+
+/// Does `work` in the client's namespace.
+fn in_time<T: Send, F: Future<Output = anyhow::Result<T>>>(
+    target: &Target,
+    limit: Duration,
+    work: impl FnOnce() -> F + Send,
+) -> anyhow::Result<T> {
     netns::inside(&target.namespace, || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         runtime.block_on(async {
-            tokio::time::timeout(time + 2 * PATIENCE, load(target, tls, connections, time))
+            tokio::time::timeout(limit, work())
                 .await
                 .context("the run does not end")?
         })
@@ -167,11 +197,7 @@ async fn ask_proxy(stream: &mut TcpStream, target: &Target) -> anyhow::Result<()
 }
 
 async fn ask(sender: &mut Sender, target: &Target) -> anyhow::Result<()> {
-    sender.ready().await?;
-    let request = Request::get(target.path)
-        .header(HOST, format!("{}:{}", target.host, target.port))
-        .body(Empty::new())?;
-    let reply = sender.send_request(request).await?;
+    let reply = send(sender, target, target.path).await?;
     let status = reply.status();
     let body = reply.into_body().collect().await?.to_bytes();
     if status != StatusCode::OK {
@@ -181,4 +207,16 @@ async fn ask(sender: &mut Sender, target: &Target) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+async fn send(
+    sender: &mut Sender,
+    target: &Target,
+    path: &str,
+) -> anyhow::Result<Response<Incoming>> {
+    sender.ready().await?;
+    let request = Request::get(path)
+        .header(HOST, format!("{}:{}", target.host, target.port))
+        .body(Empty::new())?;
+    Ok(sender.send_request(request).await?)
 }

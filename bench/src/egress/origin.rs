@@ -2,8 +2,10 @@
 
 use std::convert::Infallible;
 use std::net::{Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::task::{Context, Poll};
 use std::thread;
 
 use anyhow::Context as _;
@@ -11,8 +13,7 @@ use bytes::Bytes;
 use causeway::lab::Namespace;
 use http::header::AUTHORIZATION;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -34,8 +35,10 @@ pub(crate) const GUARDED: &str = "/guarded";
 pub(crate) const SECRET: &str = "bench-0123456789abcdef";
 /// The header's value that the guarded path wants.
 pub(crate) const CREDENTIAL: &str = "Bearer bench-0123456789abcdef";
-/// The size of a reply's body, in bytes.
+/// The size of a reply's body, in bytes, where the query asks for none: it is a number of bytes.
 const BODY: usize = 1024;
+/// A body comes in pieces of at most this.
+const PIECE: usize = 64 * 1024;
 
 /// Starts it for `names` inside `namespace` and returns its root certificate, PEM. It runs until
 /// the process ends.
@@ -109,8 +112,33 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor) -> anyhow::Result<
         .await?)
 }
 
-fn reply(request: &Request<Incoming>) -> Response<Full<Bytes>> {
-    const REPLY: [u8; BODY] = [b'x'; BODY];
+/// A body of so many bytes more, all alike.
+struct Alike(usize);
+
+impl Body for Alike {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        static BYTES: [u8; PIECE] = [b'x'; PIECE];
+        let piece = BYTES.get(..self.0).unwrap_or(&BYTES);
+        self.0 -= piece.len();
+        Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(Bytes::from_static(piece)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0 == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0 as u64)
+    }
+}
+
+fn reply(request: &Request<Incoming>) -> Response<Alike> {
     let mut credentials = request.headers().get_all(AUTHORIZATION).iter();
     let mut holds_secret = || {
         credentials.next().is_some_and(|value| value == CREDENTIAL) && credentials.next().is_none()
@@ -120,7 +148,8 @@ fn reply(request: &Request<Incoming>) -> Response<Full<Bytes>> {
         GUARDED => holds_secret(),
         _ => false,
     };
-    let mut response = Response::new(Full::new(Bytes::from_static(&REPLY)));
+    let asked = request.uri().query().and_then(|size| size.parse().ok());
+    let mut response = Response::new(Alike(asked.unwrap_or(BODY)));
     if !permitted {
         *response.status_mut() = StatusCode::UNAUTHORIZED;
     }

@@ -66,6 +66,14 @@ pub(crate) const AIMS: &[Aim] = &[
         Bound::TimesAtLeast(0.9, "egress.direct_rps"),
     ),
     aim(
+        "egress.passthrough_body_gbps",
+        Bound::TimesAtLeast(0.9, "egress.direct_body_gbps"),
+    ),
+    aim(
+        "egress.inject_body_gbps",
+        Bound::TimesAtLeast(1.0, "egress.hudsucker_body_gbps"),
+    ),
+    aim(
         "egress.inject_cpu_us",
         Bound::TimesAtMost(1.0, "egress.hudsucker_cpu_us"),
     ),
