@@ -19,6 +19,7 @@ mod limits;
 mod metrics;
 pub mod pins;
 mod privilege;
+mod relay;
 mod run;
 pub mod secrets;
 mod session;

@@ -1,5 +1,6 @@
 //! Streams around streams.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,6 +9,103 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The most that is read ahead.
+const AHEAD: usize = 64 * 1024;
+
+thread_local! {
+    static SHARED: RefCell<Box<[u8]>> = RefCell::new(vec![0; AHEAD].into_boxed_slice());
+}
+
+/// Reads as much of a stream as there is at once, for a reader that takes it in small pieces, as
+/// TLS does. While nothing waits to be taken it holds no memory.
+#[derive(Debug)]
+pub(crate) struct ReadAhead<S> {
+    stream: S,
+    ahead: Bytes,
+}
+
+impl<S> ReadAhead<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            ahead: Bytes::new(),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.ahead.is_empty() {
+            return SHARED.with_borrow_mut(|shared| {
+                let mut read = ReadBuf::new(shared);
+                ready!(Pin::new(&mut this.stream).poll_read(context, &mut read))?;
+                let filled = read.filled();
+                let (now, later) = filled.split_at(filled.len().min(buffer.remaining()));
+                buffer.put_slice(now);
+                this.ahead = Bytes::copy_from_slice(later);
+                Poll::Ready(Ok(()))
+            });
+        }
+        let count = this.ahead.len().min(buffer.remaining());
+        buffer.put_slice(&this.ahead.split_to(count));
+        if this.ahead.is_empty() {
+            // Frees the memory now and not with the next read.
+            this.ahead = Bytes::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Writes go to the stream inside as they are.
+macro_rules! writes_pass_through {
+    ($stream:ident) => {
+        impl<S: AsyncWrite + Unpin> AsyncWrite for $stream<S> {
+            fn poll_write(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.stream).poll_write(context, bytes)
+            }
+
+            fn poll_write_vectored(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                slices: &[io::IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+            }
+
+            fn is_write_vectored(&self) -> bool {
+                self.stream.is_write_vectored()
+            }
+
+            fn poll_flush(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.stream).poll_flush(context)
+            }
+
+            fn poll_shutdown(
+                mut self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+            ) -> Poll<io::Result<()>> {
+                Pin::new(&mut self.stream).poll_shutdown(context)
+            }
+        }
+    };
+}
+
+writes_pass_through!(ReadAhead);
+writes_pass_through!(Prefixed);
+writes_pass_through!(Counted);
 
 /// A stream of which the first bytes were read already.
 #[derive(Debug)]
@@ -47,36 +145,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
 /// Counts what is read from a stream.
 #[derive(Debug)]
 pub(crate) struct Counted<S> {
@@ -104,20 +172,41 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
+    use super::*;
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    proptest! {
+        #[test]
+        fn reading_ahead_changes_no_byte(
+            pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..3000), 0..8),
+            room in 1_usize..2000,
+        ) {
+            let sent = pieces.concat();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let got = runtime.block_on(async move {
+                let (mut writer, reader) = tokio::io::duplex(4096);
+                let write = async move {
+                    for piece in pieces {
+                        writer.write_all(&piece).await.unwrap();
+                    }
+                };
+                let read = async move {
+                    let (mut reader, mut got) = (ReadAhead::new(reader), Vec::new());
+                    let mut buffer = vec![0; room];
+                    loop {
+                        match reader.read(&mut buffer).await.unwrap() {
+                            0 => return got,
+                            count => got.extend_from_slice(&buffer[..count]),
+                        }
+                    }
+                };
+                tokio::join!(write, read).1
+            });
+            prop_assert_eq!(got, sent);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Bytes through, unseen.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::audit::{Outcome, Protocol};
 use crate::dial::{DialError, reset_on_close};
 use crate::flows::Flow;
 use crate::judge::Target;
+use crate::relay::relay;
 use crate::session::{Session, denial, set_rule};
 use crate::stream::Counted;
 
@@ -46,7 +48,7 @@ impl From<Bytes> for Opening {
 pub(crate) async fn pass(
     session: &Session,
     flow: &Flow,
-    mut client: TcpStream,
+    client: TcpStream,
     opening: Opening,
     target: &Target,
     permit: &ConnectPermit,
@@ -77,7 +79,8 @@ pub(crate) async fn pass(
     let moving = async {
         upstream.write_all(&first).await.map_err(|_broken| None)?;
         drop(first);
-        copy(&mut client, &mut upstream, &to_upstream, &to_client).await
+        let moving = relay(&client, &upstream, &to_upstream, &to_client);
+        unless_idle(moving, &to_upstream, &to_client).await
     };
     let reason = tokio::select! {
         biased;
@@ -119,6 +122,15 @@ where
     let mut client = Counted::new(client, Arc::clone(to_upstream));
     let mut upstream = Counted::new(upstream, Arc::clone(to_client));
     let moving = copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER, BUFFER);
+    unless_idle(moving, to_upstream, to_client).await
+}
+
+/// Waits for `moving`, but not when nothing moves for too long.
+async fn unless_idle<T>(
+    moving: impl Future<Output = io::Result<T>>,
+    to_upstream: &AtomicU64,
+    to_client: &AtomicU64,
+) -> Result<(), Option<Reason>> {
     let watching = async {
         let moved = || to_upstream.load(Ordering::Relaxed) + to_client.load(Ordering::Relaxed);
         let mut before = moved();
@@ -132,7 +144,7 @@ where
         }
     };
     tokio::select! {
-        moved = moving => moved.map(|_counts| ()).map_err(|_broken| None),
+        moved = moving => moved.map(|_done| ()).map_err(|_broken| None),
         () = watching => Err(Some(Reason::TimedOut)),
     }
 }

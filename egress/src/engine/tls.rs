@@ -17,7 +17,7 @@ use crate::audit::Protocol;
 use crate::judge::Target;
 use crate::session::{Session, denial};
 use crate::state::Snapshot;
-use crate::stream::Prefixed;
+use crate::stream::{Prefixed, ReadAhead};
 use crate::trust::{HttpVersion, provider};
 
 /// How long a client may take for its side of the handshake.
@@ -50,7 +50,7 @@ pub(crate) async fn inspect(
     let Some(config) = config else {
         return fail(Reason::BadTls);
     };
-    let accept = TlsAcceptor::from(config).accept(Prefixed::new(first, stream));
+    let accept = TlsAcceptor::from(config).accept(Prefixed::new(first, ReadAhead::new(stream)));
     let tls = match tokio::time::timeout(HANDSHAKE_DEADLINE, accept).await {
         Ok(Ok(tls)) => tls,
         Ok(Err(_handshake)) => return fail(Reason::BadTls),

@@ -19,6 +19,7 @@ use super::tasks::Tasks;
 use crate::dial::DialError;
 use crate::judge::Target;
 use crate::session::Session;
+use crate::stream::ReadAhead;
 use crate::trust::HttpVersion;
 
 /// How long an upstream may take for its side of a handshake.
@@ -192,7 +193,7 @@ impl Pool {
         let name = target.name.as_ref().ok_or(Reason::NoName)?;
         let name = ServerName::try_from(name.as_str().to_owned())
             .map_err(|_not_a_dns_name| Reason::BadName)?;
-        let connect = TlsConnector::from(Arc::clone(config)).connect(name, stream);
+        let connect = TlsConnector::from(Arc::clone(config)).connect(name, ReadAhead::new(stream));
         let tls = match tokio::time::timeout(HANDSHAKE_DEADLINE, connect).await {
             Ok(Ok(tls)) => tls,
             Ok(Err(error)) => return Err(tls_error(&error).into()),
