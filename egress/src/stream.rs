@@ -62,6 +62,54 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     }
 }
 
+/// Gathers what a stream gives in small pieces, as TLS gives its records, into one read, as far as
+/// it is there at once.
+#[derive(Debug)]
+pub(crate) struct Gathered<S> {
+    stream: S,
+    /// What went wrong after bytes that were handed on.
+    failed: Option<io::Error>,
+}
+
+impl<S> Gathered<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            failed: None,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        let start = buffer.filled().len();
+        loop {
+            let before = buffer.filled().len();
+            let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+            let first = before == start;
+            match read {
+                Poll::Pending if first => return Poll::Pending,
+                Poll::Ready(Err(error)) if first => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => {
+                    self.failed = Some(error);
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Ready(Ok(())) if buffer.filled().len() > before && buffer.remaining() > 0 => {
+                }
+                // Full, at the end, or nothing more is there yet.
+                Poll::Ready(Ok(())) | Poll::Pending => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}
+
 /// Writes go to the stream inside as they are.
 macro_rules! writes_pass_through {
     ($stream:ident) => {
@@ -104,6 +152,7 @@ macro_rules! writes_pass_through {
 }
 
 writes_pass_through!(ReadAhead);
+writes_pass_through!(Gathered);
 writes_pass_through!(Prefixed);
 writes_pass_through!(Counted);
 
@@ -179,6 +228,35 @@ mod tests {
 
     use super::*;
 
+    /// Gives a byte at a time, then fails, then ends.
+    struct Drip(u8);
+
+    impl AsyncRead for Drip {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.0 += 1;
+            match self.0 {
+                byte @ 1..4 => buffer.put_slice(&[byte]),
+                4 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                _ => {}
+            }
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_came_before_an_error_is_read_before_it() {
+        let mut reader = Gathered::new(Drip(0));
+        let mut buffer = [0; 16];
+        assert_eq!(reader.read(&mut buffer).await.unwrap(), 3);
+        assert_eq!(buffer[..3], [1, 2, 3]);
+        assert!(reader.read(&mut buffer).await.is_err());
+        assert_eq!(reader.read(&mut buffer).await.unwrap(), 0);
+    }
+
     proptest! {
         #[test]
         fn reading_ahead_changes_no_byte(
@@ -195,7 +273,8 @@ mod tests {
                     }
                 };
                 let read = async move {
-                    let (mut reader, mut got) = (ReadAhead::new(reader), Vec::new());
+                    let mut reader = Gathered::new(ReadAhead::new(reader));
+                    let mut got = Vec::new();
                     let mut buffer = vec![0; room];
                     loop {
                         match reader.read(&mut buffer).await.unwrap() {

@@ -17,7 +17,7 @@ use crate::audit::Protocol;
 use crate::judge::Target;
 use crate::session::{Session, denial};
 use crate::state::Snapshot;
-use crate::stream::{Prefixed, ReadAhead};
+use crate::stream::{Gathered, Prefixed, ReadAhead};
 use crate::trust::{HttpVersion, provider};
 
 /// How long a client may take for its side of the handshake.
@@ -61,7 +61,7 @@ pub(crate) async fn inspect(
         _ => HttpVersion::Http1,
     };
     let http = Http::new(session, Scheme::Https(target), version, refused);
-    http.serve(tls).await;
+    http.serve(Gathered::new(tls)).await;
 }
 
 fn server_config(leaf: Arc<CertifiedKey>) -> Result<Arc<ServerConfig>, rustls::Error> {

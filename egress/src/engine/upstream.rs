@@ -19,7 +19,7 @@ use super::tasks::Tasks;
 use crate::dial::DialError;
 use crate::judge::Target;
 use crate::session::Session;
-use crate::stream::ReadAhead;
+use crate::stream::{Gathered, ReadAhead};
 use crate::trust::HttpVersion;
 
 /// How long an upstream may take for its side of a handshake.
@@ -203,7 +203,7 @@ impl Pool {
             Some(b"h2") => HttpVersion::Http2,
             _ => HttpVersion::Http1,
         };
-        self.handshake(tls, version).await
+        self.handshake(Gathered::new(tls), version).await
     }
 
     async fn handshake<S>(&self, stream: S, version: HttpVersion) -> Result<Upstream, UpstreamError>
