@@ -43,7 +43,7 @@ pub use counters::Measurements;
 pub use error::{DataplaneFailure, Error};
 pub use events::{Event, Follower};
 pub use identity::IdentityError;
-pub use policies::read_policies;
+pub use policies::{Question, read_policies};
 pub use proxy::{ProcessError, Stopped, end as end_proxy};
 pub use start::{MakeBackend, Parts, StartError};
 pub use uplink::{backend, kernel_config};

@@ -27,8 +27,8 @@ mod tests;
 
 pub(crate) use error::ApiError;
 
-/// The largest body of a request, in bytes: a policy file of a thousand rules fits ten times.
-const MAX_BODY: usize = 1024 * 1024;
+/// The largest body of a request, in bytes: the largest policy file, also inside of JSON.
+const MAX_BODY: usize = causeway_policy::bounds::FILE + 1024 * 1024;
 
 /// What the document says of the whole.
 #[derive(OpenApi)]
@@ -59,6 +59,7 @@ fn parts() -> (Router<Arc<Agent>>, utoipa::openapi::OpenApi) {
         .routes(routes!(networks::delete))
         .routes(routes!(networks::join, networks::leave))
         .routes(routes!(policies::check))
+        .routes(routes!(policies::diff))
         .routes(routes!(policies::apply, policies::list))
         .routes(routes!(policies::delete_policy))
         .routes(routes!(policies::delete_guardrail))

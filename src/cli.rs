@@ -64,7 +64,7 @@ enum Command {
     /// Create and delete private networks, and choose who belongs to them.
     #[command(subcommand)]
     Network(network::Command),
-    /// Check, apply, list, delete and explain policies.
+    /// Check, test, compare, apply, list, delete, explain, import and draft policies.
     #[command(subcommand)]
     Policy(policy::Command),
     /// Set, list and delete secrets.
@@ -142,10 +142,14 @@ async fn talk(global: Global, command: Command) -> Result<(), CliError> {
         let config = Config::load(global.config.as_deref())?;
         return arguments.run(&config, &output).await;
     }
-    // Checking a file needs no agent.
-    if let Command::Policy(policy::Command::Check(arguments)) = command {
-        return arguments.run(output);
-    }
+    let command = match command {
+        // Much of what is done with files needs no agent.
+        Command::Policy(policy) => match policy.offline(output)? {
+            Some(online) => Command::Policy(online),
+            None => return Ok(()),
+        },
+        command => command,
+    };
     if let Command::Vpp(command) = command {
         return command.run(output);
     }
@@ -202,6 +206,40 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// Reading arguments ends the process where two of them share a name.
+    #[test]
+    fn every_policy_command_is_read() {
+        for line in [
+            "check f",
+            "apply -",
+            "list --tenant acme",
+            "delete p --tenant acme",
+            "delete g --guardrail",
+            "explain acme/a b.example:443 --method GET --path /",
+            "explain acme/a b.example --file f --offline --label a=b",
+            "diff f --against g",
+            "test f --policy g --policy h",
+            "import --from e2b f --tenant acme --name n --label a=b --drop c",
+            "suggest acme/a --audit-log f --name n --label a=b --refused",
+            "schema",
+        ] {
+            let words = ["causeway", "--log", "warn", "policy"].into_iter();
+            let cli = Cli::try_parse_from(words.chain(line.split(' ')));
+            assert!(matches!(cli.unwrap().command, Command::Policy(_)), "{line}");
+        }
+        for line in [
+            "explain acme/a b.example --offline",
+            "import --from iptables f --tenant acme",
+            "suggest acme/a",
+        ] {
+            let words = ["causeway", "policy"].into_iter();
+            assert!(
+                Cli::try_parse_from(words.chain(line.split(' '))).is_err(),
+                "{line}"
+            );
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Decisions: may a sandbox connect to a name, among 10, 1,000 and 100,000 rules.
+//! Decisions: may a sandbox connect to a name, among 10, 1,000 and 100,000 rules; and what it costs
+//! to read and to compile the largest of these sets.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -49,6 +50,7 @@ pub(crate) fn measure(_world: &mut World, report: &mut Report) -> anyhow::Result
             case.round();
         }
     }
+    compile(report)?;
     for case in cases {
         let samples = case.times.into_iter().collect::<Samples>();
         report.set_median(&format!("policy.decide_ns_{}", case.rules), &samples);
@@ -56,17 +58,59 @@ pub(crate) fn measure(_world: &mut World, report: &mut Report) -> anyhow::Result
     Ok(())
 }
 
-impl Case {
-    fn new(rules: usize) -> anyhow::Result<Self> {
-        let mut policies = Vec::new();
-        for first in (0..rules).step_by(RULES_PER_POLICY) {
-            let text = policy_text(first, RULES_PER_POLICY.min(rules - first));
-            for document in causeway_policy::parse("bench", &text)? {
-                if let Document::Policy(policy) = document {
-                    policies.push(Arc::new(policy));
-                }
+/// How long it takes to read and to compile the largest set, and what the compiled form holds.
+fn compile(report: &mut Report) -> anyhow::Result<()> {
+    const RULES: usize = SIZES[2];
+    let (mut parsed, mut compiled) = (Vec::new(), Vec::new());
+    let mut held = 0;
+    for _ in 0..3 {
+        let start = Instant::now();
+        let policies = policies(RULES)?;
+        parsed.push(start.elapsed().as_secs_f64() * 1e3);
+        let before = resident()?;
+        let start = Instant::now();
+        let effective = Effective::compile(&policies, &[], &Reserved::default());
+        compiled.push(start.elapsed().as_secs_f64() * 1e3);
+        // Later rounds use what the first one gave back, so it is the one that shows.
+        held = held.max(resident()?.saturating_sub(before));
+        black_box(&effective);
+    }
+    let parsed = parsed.into_iter().collect::<Samples>();
+    report.set_median(&format!("policy.parse_ms_{RULES}"), &parsed);
+    let compiled = compiled.into_iter().collect::<Samples>();
+    report.set_median(&format!("policy.compile_ms_{RULES}"), &compiled);
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a size of memory needs no 53 bits"
+    )]
+    report.set(&format!("policy.compiled_bytes_{RULES}"), held as f64);
+    Ok(())
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    Ok(kib.ok_or_else(|| anyhow::anyhow!("no VmRSS in /proc/self/status"))? * 1024)
+}
+
+fn policies(rules: usize) -> anyhow::Result<Vec<Arc<causeway_policy::Policy>>> {
+    let mut policies = Vec::new();
+    for first in (0..rules).step_by(RULES_PER_POLICY) {
+        let text = policy_text(first, RULES_PER_POLICY.min(rules - first));
+        for document in causeway_policy::parse("bench", &text)? {
+            if let Document::Policy(policy) = document {
+                policies.push(Arc::new(policy));
             }
         }
+    }
+    Ok(policies)
+}
+
+impl Case {
+    fn new(rules: usize) -> anyhow::Result<Self> {
+        let policies = policies(rules)?;
         let effective = Effective::compile(&policies, &[], &Reserved::default());
         let names = (0..QUESTIONS)
             .map(|question| {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use causeway_policy::{
     CanonicalPath, Connect, Document, Effective, Guardrail, Outcome, Policy, Protocol, Query,
-    Request, Reserved, check, explain, parse,
+    Request, Reserved, check, explain, parse, parse_cases,
 };
-use causeway_types::{DomainName, Labels};
+use causeway_policy::import::{Dialect, ImportOptions, import};
+use causeway_types::{DomainName, Labels, PolicyName, TenantName};
 
 /// A file is taken or refused with at least one problem, and what is taken reads the same again.
 pub fn policy_file(data: &[u8]) {
@@ -50,6 +51,39 @@ pub fn policy_decision(data: &[u8]) {
         return;
     };
     agree(&policies, &guardrails, &query);
+}
+
+/// A file of another system, behind a line with its dialect, is refused with a problem inside of its
+/// text, or gives a policy file that is good. Files of cases are answered too.
+pub fn policy_import(data: &[u8]) {
+    let Some((line, file)) = std::str::from_utf8(data)
+        .ok()
+        .and_then(|text| text.split_once('\n'))
+    else {
+        return;
+    };
+    let Ok(dialect) = line.parse::<Dialect>() else {
+        let _answered = parse_cases("fuzz.yaml", file);
+        return;
+    };
+    let options = ImportOptions {
+        tenant: TenantName::new("acme").expect("a name"),
+        name: PolicyName::new("imported").expect("a name"),
+        selector: Labels::default(),
+        drop: ["binaries".to_owned()].into(),
+    };
+    match import(dialect, "fuzz.yaml", file, &options) {
+        Ok(imported) => {
+            parse("again.yaml", &imported.text).expect("what is imported is good");
+        }
+        Err(errors) => {
+            assert!(errors.has_errors());
+            for problem in errors.problems() {
+                let end = problem.offset + problem.length;
+                assert!(file.get(problem.offset..end).is_some(), "{problem:?}");
+            }
+        }
+    }
 }
 
 fn query(line: &str, policy: &Policy) -> Option<Query> {

@@ -15,6 +15,7 @@ use crate::model::{
     RuleRef,
 };
 use crate::reserved::{Reserved, canonical, spellings};
+use crate::summary::{Section, egress_section};
 
 /// What is asked: would this pass?
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +67,7 @@ pub struct Explanation {
 }
 
 /// What happens to the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It passes.
@@ -87,6 +88,8 @@ pub struct DocumentTrace {
     /// Why it does not apply to the sandbox; none when it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_selected: Option<String>,
+    /// How its `egress` is written, and what follows from that.
+    pub egress: Section,
     /// Its egress rules, in the order of the file.
     pub rules: Vec<RuleTrace>,
 }
@@ -133,6 +136,7 @@ pub fn explain(
         document: guardrail.reference.to_string(),
         mode: guardrail.mode,
         not_selected: None,
+        egress: egress_section(guardrail.egress.as_deref(), true),
         rules: asked.trace_rules(guardrail.egress.as_deref()),
     });
     explanation.documents = policies.chain(guardrails).collect();
@@ -209,6 +213,7 @@ impl Asked<'_> {
             document: policy.reference.to_string(),
             mode: policy.mode,
             not_selected,
+            egress: egress_section(policy.egress.as_deref(), false),
             rules,
         }
     }
@@ -309,6 +314,17 @@ fn refused(denial: Denial, inspect: bool) -> Explanation {
     }
 }
 
+impl Outcome {
+    /// The word in files and JSON.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Audit => "audit",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -345,6 +361,13 @@ impl fmt::Display for DocumentTrace {
         write!(f, "{} ({})", self.document, self.mode)?;
         if let Some(why) = &self.not_selected {
             return write!(f, ": does not apply: {why}");
+        }
+        if self.rules.is_empty() {
+            write!(
+                f,
+                "\n  egress {}: {}",
+                self.egress.stated, self.egress.meaning
+            )?;
         }
         for RuleTrace { rule, matches, why } in &self.rules {
             let sign = if *matches { '+' } else { '-' };

@@ -1,6 +1,6 @@
 //! Collecting problems while a file is read.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::bounds;
@@ -12,9 +12,12 @@ pub(crate) struct Problems<'a> {
     text: &'a str,
     lines: Vec<usize>,
     found: Vec<Problem>,
-    /// One problem for each place is enough: what follows from it is noise.
-    places: BTreeSet<(usize, usize)>,
+    /// One problem for each place is enough, since what follows from it is noise; but no warning
+    /// hides an error.
+    places: BTreeMap<(usize, usize), Severity>,
     left_out: usize,
+    /// Whether an error was found, left out or not.
+    errors: bool,
 }
 
 impl<'a> Problems<'a> {
@@ -24,8 +27,9 @@ impl<'a> Problems<'a> {
             text,
             lines: std::iter::once(0).chain(breaks).collect(),
             found: Vec::new(),
-            places: BTreeSet::new(),
+            places: BTreeMap::new(),
             left_out: 0,
+            errors: false,
         }
     }
 
@@ -48,6 +52,18 @@ impl<'a> Problems<'a> {
         self.add(Severity::Warning, span, message, Some(help.to_owned()));
     }
 
+    /// An error about the file as a whole.
+    pub(crate) fn error_at(&mut self, message: String, help: Option<String>) {
+        // Each has a place of its own, or only the first would be kept.
+        let place = self.found.len().min(self.text.len());
+        self.add(Severity::Error, place..place, message, help);
+    }
+
+    /// Whether an error was found.
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors
+    }
+
     /// Whether anything was found.
     pub(crate) fn any(&self) -> bool {
         !self.found.is_empty()
@@ -61,9 +77,16 @@ impl<'a> Problems<'a> {
         help: Option<String>,
     ) {
         let span = self.tighten(span);
-        if !self.places.insert((span.start, span.end)) {
+        self.errors |= severity == Severity::Error;
+        let place = (span.start, span.end);
+        if self
+            .places
+            .get(&place)
+            .is_some_and(|known| *known <= severity)
+        {
             return;
         }
+        self.places.insert(place, severity);
         if self.found.len() >= bounds::PROBLEMS {
             self.left_out += 1;
             return;
@@ -120,11 +143,13 @@ impl<'a> Problems<'a> {
                 help: Some("correct those above first".to_owned()),
                 ..last.clone()
             };
-            // Errors that are not shown still refuse the file.
-            self.found.push(Problem {
-                severity: Severity::Error,
-                ..more
-            });
+            // Errors that are not shown still refuse the file, and warnings never do.
+            let severity = if self.errors {
+                Severity::Error
+            } else {
+                Severity::Warning
+            };
+            self.found.push(Problem { severity, ..more });
         }
         self.found
     }
@@ -168,6 +193,33 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_neither_hides_an_error_nor_refuses() {
+        let mut problems = Problems::new("abc");
+        problems.warning(0..1, "first".to_owned(), "help");
+        problems.error(0..1, "second", None);
+        problems.error(0..1, "third", None);
+        let found = problems.into_sorted();
+        let messages: Vec<_> = found.iter().map(|p| p.message.as_str()).collect();
+        assert_eq!(messages, ["first", "second"]);
+
+        let text = "a".repeat(bounds::PROBLEMS + 5);
+        for errors in [0, 1] {
+            let mut problems = Problems::new(&text);
+            for at in 0..bounds::PROBLEMS + 3 {
+                problems.warning(at..at, "w".to_owned(), "help");
+            }
+            for at in 0..errors {
+                problems.error(at..at, "e", None);
+            }
+            let refused = problems
+                .into_sorted()
+                .iter()
+                .any(|p| p.severity == Severity::Error);
+            assert_eq!(refused, errors > 0);
+        }
+    }
 
     #[test]
     fn misspelt_words_are_recognised() {

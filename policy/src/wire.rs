@@ -5,10 +5,10 @@
 
 mod document;
 mod egress;
-mod fields;
+pub(crate) mod fields;
 mod ingress;
 mod secret;
-mod values;
+pub(crate) mod values;
 
 use std::collections::BTreeSet;
 

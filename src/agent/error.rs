@@ -123,6 +123,14 @@ pub enum Error {
         /// The limit.
         max: usize,
     },
+    /// More text of policies than one message to the proxy takes.
+    #[error("the policies of one owner have {bytes} bytes together, and {max} is the most")]
+    PoliciesTooLarge {
+        /// What they would have.
+        bytes: usize,
+        /// The limit.
+        max: usize,
+    },
     /// A secret's value was refused.
     #[error("the value of the secret cannot be used")]
     SecretValue(#[from] SecretValueError),
@@ -155,7 +163,7 @@ impl Error {
             Self::Dataplane(_) => "dataplane_failed",
             Self::NotInEffect { .. } => "not_in_effect",
             Self::Policy(_) | Self::PolicyTwice { .. } | Self::PolicyEmpty => "policy_invalid",
-            Self::TooManyPolicies { .. } => "too_many",
+            Self::TooManyPolicies { .. } | Self::PoliciesTooLarge { .. } => "too_many",
             Self::SecretValue(SecretValueError::TooLong { .. }) => "too_large",
             Self::SecretValue(_) => "invalid",
             Self::NotDurable { .. } => "not_durable",
@@ -221,6 +229,7 @@ impl Error {
             Self::PolicyTwice { .. } => "nothing was applied; give each document its own name",
             Self::PolicyEmpty => "see `causeway policy --help` for what one looks like",
             Self::TooManyPolicies { .. } => "put several rules into one policy",
+            Self::PoliciesTooLarge { .. } => "use wildcards and shorter prefixes",
             Self::Store(_) => "nothing was changed; check the disk of the state directory",
             Self::Stopped(_) => "start the agent again: `causeway up`",
             _ => return None,

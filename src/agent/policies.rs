@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use causeway_dataplane::SandboxSpec;
 use causeway_egress::control::ToProxy;
 use causeway_policy::model::Protocol;
-use causeway_policy::{Document, Explanation, Query};
-use causeway_types::{DomainName, Generation, PolicyRef, SandboxId, TenantName};
+use causeway_policy::{Document, Explanation, PolicyDiff, PolicySet, Query, Subject};
+use causeway_types::{DomainName, Generation, Labels, PolicyRef, SandboxId, TenantName};
 
 use super::state::{Applied, AppliedDocument, State};
 use super::{Agent, Error};
@@ -17,6 +17,9 @@ use crate::store::{PolicyRecord, Write};
 /// The most policies of one tenant, and the most guardrails: far above use, so that one tenant
 /// cannot fill the memory of the node.
 const MAX_POLICIES: usize = 1000;
+/// The most text of one tenant's policies, and of the guardrails, in bytes: one message takes them
+/// to the proxy, where a line break and a quote count twice.
+const MAX_BYTES: usize = 6 * 1024 * 1024;
 const HTTPS: u16 = 443;
 
 /// Reads a policy file for use as a whole.
@@ -157,40 +160,113 @@ impl Agent {
             .collect()
     }
 
-    /// Says what the policies of a sandbox make of a request, rule by rule.
+    /// Says what the policies of a sandbox make of a request, rule by rule; with a file, as if it
+    /// were applied.
     pub fn explain(&self, request: &ExplainRequest) -> Result<Explanation, Error> {
         let id = SandboxId::new(request.tenant.clone(), request.sandbox.clone());
         let record = self.record(&id)?;
-        let (name, address) = destination(&request.destination)?;
-        let port = request.port.unwrap_or(HTTPS);
-        let query = Query {
-            tenant: id.tenant.clone(),
-            labels: record.labels.clone(),
-            name,
-            address,
-            port,
-            protocol: protocol(request.protocol.as_deref())?,
-            tls: port != 80,
+        let question = Question {
+            destination: &request.destination,
+            port: request.port,
+            protocol: request.protocol.as_deref(),
             method: request.method.clone(),
             path: request.path.clone(),
         };
+        let query = question.query(id.tenant.clone(), record.labels.clone())?;
+        let file = match &request.file {
+            Some(file) => read_policies("the file", file)?,
+            None => Vec::new(),
+        };
         let state = self.state();
-        let policies: Vec<_> = state
-            .policies
-            .values()
-            .filter_map(|applied| match &applied.document {
-                AppliedDocument::Policy(policy) if policy.tenant == id.tenant => {
-                    Some(std::sync::Arc::clone(policy))
-                }
-                _ => None,
-            })
-            .collect();
+        let set = with_file(&state, file);
+        let own = |policy: &&std::sync::Arc<causeway_policy::Policy>| policy.tenant == id.tenant;
+        let policies: Vec<_> = set.policies.iter().filter(own).cloned().collect();
+        let reserved = state.reserved.clone();
+        drop(state);
         Ok(causeway_policy::explain(
             &policies,
-            &state.guardrails(),
-            &state.reserved,
+            &set.guardrails,
+            &reserved,
             &query,
         ))
+    }
+
+    /// Says what a policy file would change, for the sandboxes that there are.
+    pub fn diff_policies(&self, source_name: &str, text: &str) -> Result<PolicyDiff, Error> {
+        let documents = read_policies(source_name, text)?;
+        let (before, after, subjects, reserved) = {
+            let state = self.state();
+            let records = state.sandboxes.values().map(|entry| &entry.record);
+            let subjects: Vec<Subject> = records
+                .map(|record| Subject {
+                    name: record.id.to_string(),
+                    tenant: record.id.tenant.clone(),
+                    labels: record.labels.clone(),
+                })
+                .collect();
+            let before = with_file(&state, Vec::new());
+            let after = with_file(&state, documents);
+            (before, after, subjects, state.reserved.clone())
+        };
+        Ok(causeway_policy::diff(&before, &after, &subjects, &reserved))
+    }
+}
+
+/// What is in effect, with a file on top.
+fn with_file(state: &State, file: Vec<Document>) -> PolicySet {
+    let mut documents: BTreeMap<PolicyRef, AppliedDocument> = state
+        .policies
+        .iter()
+        .map(|(reference, applied)| (reference.clone(), applied.document.clone()))
+        .collect();
+    for document in file {
+        documents.insert(document.reference().clone(), document.into());
+    }
+    let mut set = PolicySet::default();
+    for document in documents.into_values() {
+        match document {
+            AppliedDocument::Policy(policy) => set.policies.push(policy),
+            AppliedDocument::Guardrail(guardrail) => set.guardrails.push(guardrail),
+        }
+    }
+    set
+}
+
+/// A question in words, as the command line and the API take it.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// A host name or an address.
+    pub destination: &'a str,
+    /// The port; 443 when there is none.
+    pub port: Option<u16>,
+    /// `tcp`, `udp` or `icmpv6`; TCP when there is none.
+    pub protocol: Option<&'a str>,
+    /// The method of a request.
+    pub method: Option<String>,
+    /// Its path.
+    pub path: Option<String>,
+}
+
+impl Question<'_> {
+    /// The question of a sandbox of `tenant` with `labels`.
+    pub fn query(self, tenant: TenantName, labels: Labels) -> Result<Query, Error> {
+        let (name, address) = destination(self.destination)?;
+        let protocol = protocol(self.protocol)?;
+        let port = match protocol {
+            Protocol::Icmpv6 => 0,
+            Protocol::Tcp | Protocol::Udp => self.port.unwrap_or(HTTPS),
+        };
+        Ok(Query {
+            tenant,
+            labels,
+            name,
+            address,
+            port,
+            protocol,
+            tls: port != 80,
+            method: self.method,
+            path: self.path,
+        })
     }
 }
 
@@ -219,6 +295,25 @@ fn check_change(
             .count();
         if others + added > MAX_POLICIES {
             return Err(Error::TooManyPolicies { max: MAX_POLICIES });
+        }
+        let kept = state
+            .policies
+            .iter()
+            .filter(|(known, _)| known.tenant == reference.tenant && !changed.contains_key(*known))
+            .map(|(_, applied)| applied);
+        let new = changed
+            .iter()
+            .filter(|(new, _)| new.tenant == reference.tenant)
+            .filter_map(|(_, applied)| applied.as_ref());
+        let sizes = kept
+            .chain(new)
+            .map(|applied| applied.document.source().len());
+        let bytes: usize = sizes.sum();
+        if bytes > MAX_BYTES && applied.is_some() {
+            return Err(Error::PoliciesTooLarge {
+                bytes,
+                max: MAX_BYTES,
+            });
         }
     }
     Ok(())

@@ -71,7 +71,8 @@ fn status(error: &Error) -> StatusCode {
         | Error::Policy(_)
         | Error::PolicyTwice { .. }
         | Error::PolicyEmpty
-        | Error::TooManyPolicies { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        | Error::TooManyPolicies { .. }
+        | Error::PoliciesTooLarge { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         Error::SecretValue(crate::secrets::SecretValueError::TooLong { .. }) => {
             StatusCode::PAYLOAD_TOO_LARGE
         }

@@ -217,6 +217,35 @@ pub struct PolicyInfo {
 pub struct PolicyCheck {
     /// The policies and guardrails in it, as `tenant/name` or `guardrail/name`.
     pub documents: Vec<String>,
+    /// What each says: of each section whether it is absent, empty, a wildcard or listed, and what
+    /// follows from that.
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>)]
+    pub summaries: Vec<serde_json::Value>,
+}
+
+impl PolicyCheck {
+    /// What these documents say.
+    pub fn of(documents: &[causeway_policy::Document]) -> Self {
+        let names = documents.iter().map(|d| d.reference().to_string());
+        let summaries = documents.iter().map(causeway_policy::Document::summary);
+        Self {
+            documents: names.collect(),
+            summaries: summaries
+                .filter_map(|summary| serde_json::to_value(summary).ok())
+                .collect(),
+        }
+    }
+}
+
+/// What a policy file would change.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct PolicyDiffReply {
+    /// Documents, and for sandboxes alike the destinations, peers, secrets and limits that differ.
+    #[schema(value_type = Object)]
+    pub diff: serde_json::Value,
+    /// The same for people.
+    pub text: String,
 }
 
 /// What was applied.
@@ -255,6 +284,9 @@ pub struct ExplainRequest {
     /// The path of an HTTP request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// A policy file: the answer is as if it were applied. Nothing is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// A secret, without its value.

@@ -9,7 +9,8 @@ use http::StatusCode;
 
 use super::extract::{Body, Filter, Names, Raw};
 use super::model::{
-    ErrorReply, ExplainRequest, PolicyApplied, PolicyCheck, PolicyInfo, TenantFilter,
+    ErrorReply, ExplainRequest, PolicyApplied, PolicyCheck, PolicyDiffReply, PolicyInfo,
+    TenantFilter,
 };
 use super::{ApiError, to_the_end};
 use crate::agent::{Agent, read_policies};
@@ -27,11 +28,28 @@ const SOURCE: &str = "policy";
     )
 )]
 pub(super) async fn check(Raw(body): Raw) -> Result<Json<PolicyCheck>, ApiError> {
-    let documents = read_policies(SOURCE, text(&body)?)?
-        .iter()
-        .map(|document| document.reference().to_string())
-        .collect();
-    Ok(Json(PolicyCheck { documents }))
+    let documents = read_policies(SOURCE, text(&body)?)?;
+    Ok(Json(PolicyCheck::of(&documents)))
+}
+
+/// Ask what a policy file would change, for the sandboxes that there are. Nothing is changed.
+#[utoipa::path(
+    post, path = "/v1/policies/diff", tag = "policies",
+    request_body(content = String, content_type = "application/yaml"),
+    responses(
+        (status = OK, body = PolicyDiffReply),
+        (status = 413, body = ErrorReply), (status = 422, body = ErrorReply),
+    )
+)]
+pub(super) async fn diff(
+    State(agent): State<Arc<Agent>>,
+    Raw(body): Raw,
+) -> Result<Json<PolicyDiffReply>, ApiError> {
+    let found = agent.diff_policies(SOURCE, text(&body)?)?;
+    Ok(Json(PolicyDiffReply {
+        text: found.to_string(),
+        diff: serde_json::to_value(&found).unwrap_or_default(),
+    }))
 }
 
 /// Apply every document of a policy file, or none of them.

@@ -27,6 +27,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/v1/policies"),
     ("put", "/v1/policies"),
     ("post", "/v1/policies/check"),
+    ("post", "/v1/policies/diff"),
     ("post", "/v1/policies/explain"),
     ("post", "/v1/reconcile"),
     ("get", "/v1/sandboxes"),
@@ -344,7 +345,7 @@ async fn policies_apply_whole_or_not_at_all() {
     let (_, reply) = bench.apply(&broken).await;
     let problem = &reply["error"]["details"]["problems"][0];
     assert!(problem["line"].as_u64().unwrap() > 10, "{reply}");
-    let (status, reply) = bench.apply(&"#".repeat(2 * 1024 * 1024)).await;
+    let (status, reply) = bench.apply(&"#".repeat(6 * 1024 * 1024)).await;
     assert_eq!((status.as_u16(), code(&reply)), (413, "too_large"));
     assert_eq!(bench.everything().await, before);
 
@@ -360,6 +361,60 @@ async fn policies_apply_whole_or_not_at_all() {
         .call(Method::POST, "/v1/policies/explain", question)
         .await;
     assert_eq!(answer["outcome"], "deny", "{answer}");
+}
+
+#[tokio::test]
+async fn a_file_is_looked_at_before_it_is_applied() {
+    let bench = Bench::new().await;
+    bench.create("web", &[]).await;
+    bench.create("db", &[]).await;
+    bench.apply(POLICY).await;
+    let before = bench.everything().await;
+    let narrower = POLICY.replace("api.example.com", "other.example.com");
+    assert_ne!(narrower, POLICY);
+
+    let diff = |file: String| {
+        let kind = "application/yaml";
+        bench.send(Method::POST, "/v1/policies/diff", kind, file.into_bytes())
+    };
+    let (status, found) = diff(narrower.clone()).await;
+    assert_eq!(status, StatusCode::OK, "{found}");
+    let text = found["text"].as_str().unwrap();
+    assert!(text.contains("- api.example.com"), "{text}");
+    assert!(text.contains("+ other.example.com"), "{text}");
+    assert_eq!(found["diff"]["complete"], true);
+    let (_, same) = diff(POLICY.to_owned()).await;
+    assert_eq!(same["text"], "nothing changes");
+    let (status, reply) = diff("egress: []".to_owned()).await;
+    assert_eq!((status.as_u16(), code(&reply)), (422, "policy_invalid"));
+
+    let question = |file: Option<&str>| {
+        let mut question =
+            json!({ "tenant": "acme", "sandbox": "web", "destination": "other.example.com" });
+        if let Some(file) = file {
+            question["file"] = file.into();
+        }
+        bench.call(Method::POST, "/v1/policies/explain", question)
+    };
+    let (_, now) = question(None).await;
+    assert_eq!(now["outcome"], "deny", "{now}");
+    let (_, then) = question(Some(&narrower)).await;
+    assert_eq!(then["outcome"], "permit", "{then}");
+    let (status, reply) = question(Some("egress: []")).await;
+    assert_eq!((status.as_u16(), code(&reply)), (422, "policy_invalid"));
+    let (_, checked) = bench
+        .send(
+            Method::POST,
+            "/v1/policies/check",
+            "application/yaml",
+            POLICY.as_bytes().to_vec(),
+        )
+        .await;
+    assert_eq!(
+        checked["summaries"][0]["ingress"]["stated"], "absent",
+        "{checked}"
+    );
+    assert_eq!(bench.everything().await, before);
 }
 
 #[tokio::test]

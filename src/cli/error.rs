@@ -54,6 +54,18 @@ pub(crate) enum CliError {
         /// The errors, for programs.
         problems: serde_json::Value,
     },
+    /// Cases of a policy test do not hold.
+    #[error("cases that do not hold: {failed}")]
+    Cases {
+        /// How many.
+        failed: usize,
+    },
+    /// Two files have a document of one name.
+    #[error("`{name}` is in these files twice")]
+    PolicyTwice {
+        /// The document.
+        name: String,
+    },
     /// A secret came from a terminal.
     #[error("the value of a secret is read from standard input, and that is a terminal")]
     SecretFromTerminal,
@@ -129,7 +141,8 @@ impl CliError {
             Self::Client(ClientError::Refused { error, .. }) => &error.code,
             Self::Client(ClientError::Connect { .. }) => "no_agent",
             Self::Client(ClientError::Silent { .. }) => "silent_agent",
-            Self::Policy { .. } => "policy_invalid",
+            Self::Policy { .. } | Self::PolicyTwice { .. } => "policy_invalid",
+            Self::Cases { .. } => "cases_failed",
             Self::Config(_) => "config_invalid",
             Self::Node(NodeError::AlreadyRunning { .. }) => "already_running",
             _ => "failed",

@@ -1,12 +1,15 @@
 //! `causeway policy`.
 
+mod diff;
+mod offline;
+
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use causeway_policy::{PolicyErrors, Style};
-use causeway_types::{PolicyName, TenantName};
+use causeway_types::{Labels, PolicyName, TenantName};
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::{Value, json};
@@ -16,8 +19,8 @@ use super::sandbox::SandboxArgument;
 use super::{CliError, Context};
 use crate::api::model::{ExplainRequest, PolicyApplied, PolicyCheck, PolicyInfo};
 
-/// The largest policy file, in bytes: what the agent takes.
-const MAX_FILE: u64 = 1024 * 1024;
+/// The largest policy file, in bytes.
+const MAX_FILE: u64 = causeway_policy::bounds::FILE as u64;
 
 /// What is done to policies.
 #[derive(Debug, Subcommand)]
@@ -32,6 +35,16 @@ pub(crate) enum Command {
     Delete(Delete),
     /// Ask what the policies of a sandbox make of a request, rule by rule.
     Explain(Explain),
+    /// Show what a file would change, in sandboxes and destinations.
+    Diff(diff::Diff),
+    /// Try cases with the verdict that is expected, without an agent.
+    Test(offline::Test),
+    /// Make a policy file from another system's, without an agent.
+    Import(offline::Import),
+    /// Draft a policy from what a sandbox was seen to do, without an agent.
+    Suggest(offline::Suggest),
+    /// Print a JSON Schema of policy files, for editors.
+    Schema,
 }
 
 /// A policy file.
@@ -81,6 +94,16 @@ pub(crate) struct Explain {
     /// The path of an HTTP request.
     #[arg(long, value_name = "PATH", requires = "method")]
     path: Option<String>,
+    /// Answer as if this file were applied; nothing is changed.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Ask no agent: only the file counts, for a sandbox with the labels given here.
+    #[arg(long, requires = "file")]
+    offline: bool,
+    /// A label of the sandbox, which then need not exist; may be given several times.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = Labels::parse_pair,
+        requires = "offline")]
+    labels: Vec<(String, String)>,
 }
 
 impl Command {
@@ -91,7 +114,25 @@ impl Command {
             Self::List(list) => list.run(context).await,
             Self::Delete(delete) => delete.run(context).await,
             Self::Explain(explain) => explain.run(context).await,
+            Self::Diff(diff) => diff.run(context).await,
+            // These need no agent, and were run before one was looked for.
+            Self::Test(_) | Self::Import(_) | Self::Suggest(_) | Self::Schema => Ok(()),
         }
+    }
+
+    /// Runs what needs no agent; gives back what does.
+    pub(crate) fn offline(self, output: Output) -> Result<Option<Self>, CliError> {
+        match self {
+            Self::Check(file) => file.run(output),
+            Self::Explain(explain) if explain.offline => explain.alone(output),
+            Self::Diff(diff) if diff.offline() => diff.compare(output),
+            Self::Test(test) => test.run(output),
+            Self::Import(import) => import.run(output),
+            Self::Suggest(suggest) => suggest.run(output),
+            Self::Schema => output.line(causeway_policy::SCHEMA),
+            online => return Ok(Some(online)),
+        }
+        .map(|()| None)
     }
 }
 
@@ -107,15 +148,15 @@ impl File {
         if !report.problems.problems().is_empty() && !output.is_json() {
             output.note(&warnings);
         }
-        let checked = PolicyCheck {
-            documents: report
+        let checked = PolicyCheck::of(&report.documents);
+        output.show(&checked, |checked| {
+            let mut lines = vec![format!("good: {}", checked.documents.join(", "))];
+            let summaries = report
                 .documents
                 .iter()
-                .map(|document| document.reference().to_string())
-                .collect(),
-        };
-        output.show(&checked, |checked| {
-            format!("good: {}", checked.documents.join(", "))
+                .map(causeway_policy::Document::summary);
+            lines.extend(summaries.map(|summary| summary.to_string()));
+            lines.join("\n")
         })
     }
 
@@ -148,11 +189,16 @@ impl File {
     }
 
     fn name(&self) -> String {
-        if self.file.as_os_str() == "-" {
-            "standard input".to_owned()
-        } else {
-            self.file.display().to_string()
-        }
+        name_of(&self.file)
+    }
+}
+
+/// What problems call a file.
+fn name_of(file: &Path) -> String {
+    if file.as_os_str() == "-" {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
     }
 }
 
@@ -167,7 +213,7 @@ fn style() -> Style {
 
 fn refused(errors: &PolicyErrors) -> CliError {
     CliError::Policy {
-        drawn: format!("nothing was applied\n{}", errors.render(style())),
+        drawn: format!("nothing was changed\n{}", errors.render(style())),
         problems: json!({ "problems": errors.problems() }),
     }
 }
@@ -242,7 +288,44 @@ impl Delete {
 }
 
 impl Explain {
+    /// Answers from a file alone.
+    fn alone(self, output: Output) -> Result<(), CliError> {
+        let files: Vec<PathBuf> = self.file.into_iter().collect();
+        let set = offline::load(&files)?;
+        let (tenant, _sandbox) = self.sandbox.resolve(self.tenant);
+        let labels = match Labels::new(self.labels) {
+            Ok(labels) => labels,
+            Err(error) => super::usage(&error.to_string()),
+        };
+        let (destination, port) = split_port(&self.destination);
+        let question = crate::agent::Question {
+            destination: &destination,
+            port,
+            protocol: self.protocol.as_deref(),
+            method: self.method,
+            path: self.path,
+        };
+        let query = match question.query(tenant, labels) {
+            Ok(query) => query,
+            Err(error) => super::usage(&error.to_string()),
+        };
+        let reserved = causeway_policy::Reserved::default();
+        let answer = causeway_policy::explain(&set.policies, &set.guardrails, &reserved, &query);
+        let answer = serde_json::to_value(&answer).map_err(CliError::Json)?;
+        output.show(&answer, explanation)
+    }
+
     async fn run(self, context: &Context) -> Result<(), CliError> {
+        let file = match &self.file {
+            None => None,
+            Some(file) => {
+                let text = read(file)?;
+                if let Err(errors) = causeway_policy::parse(&name_of(file), &text) {
+                    return Err(refused(&errors));
+                }
+                Some(text)
+            }
+        };
         let (tenant, sandbox) = self.sandbox.resolve(self.tenant);
         let (destination, port) = split_port(&self.destination);
         let request = ExplainRequest {
@@ -253,6 +336,7 @@ impl Explain {
             protocol: self.protocol,
             method: self.method,
             path: self.path,
+            file,
         };
         let answer: Value = context
             .client
@@ -290,6 +374,9 @@ fn explanation(answer: &Value) -> String {
         let _ = write!(text, "\n{name}");
         if let Some(why) = document["not_selected"].as_str() {
             let _ = write!(text, ": does not apply, {why}");
+        } else if document["rules"].as_array().is_none_or(Vec::is_empty) {
+            let word = |key: &str| document["egress"][key].as_str().unwrap_or_default();
+            let _ = write!(text, ": egress {}, {}", word("stated"), word("meaning"));
         }
         for rule in document["rules"].as_array().into_iter().flatten() {
             let mark = if rule["matches"] == true { "✓" } else { "·" };

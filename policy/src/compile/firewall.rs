@@ -1,6 +1,6 @@
 //! The part that the dataplane enforces by itself.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use causeway_types::{Labels, embedded_ipv4};
@@ -131,6 +131,9 @@ fn inner(a: Ipv6Net, b: Ipv6Net) -> Option<Ipv6Net> {
     }
 }
 
+/// Prefixes with their ports, each prefix once.
+type Open = BTreeMap<Ipv6Net, PortSet>;
+
 fn permits(policies: &[&Policy], guardrails: &[&Guardrail], reserved: &Reserved) -> Vec<L4Egress> {
     let own = entries(
         policies.iter().flat_map(|p| p.egress.iter().flatten()),
@@ -142,20 +145,42 @@ fn permits(policies: &[&Policy], guardrails: &[&Guardrail], reserved: &Reserved)
         .any(|g| g.mode == Mode::Enforce && g.egress.is_some())
     {
         let rules = guardrails.iter().flat_map(|g| g.egress.iter().flatten());
-        let bounds = cut(&entries(rules, Action::Permit), reserved);
-        open = open
-            .iter()
-            .flat_map(|a| bounds.iter().filter_map(|b| both(a, b)))
-            .collect();
+        open = both(&open, &cut(&entries(rules, Action::Permit), reserved));
     }
-    open.into_iter().collect()
+    listed(open)
 }
 
-fn both(a: &L4Egress, b: &L4Egress) -> Option<L4Egress> {
-    Some(L4Egress {
-        prefix: inner(a.prefix, b.prefix)?,
-        ports: a.ports.intersection(&b.ports)?,
-    })
+fn listed(open: Open) -> Vec<L4Egress> {
+    let entry = |(prefix, ports)| L4Egress { prefix, ports };
+    open.into_iter().map(entry).collect()
+}
+
+fn add(open: &mut Open, prefix: Ipv6Net, ports: &PortSet) {
+    let known = match open.remove(&prefix) {
+        None => ports.clone(),
+        Some(known) => known.union(ports.clone()),
+    };
+    open.insert(prefix, known);
+}
+
+/// What lies in both. Of two prefixes one contains the other, or they have nothing in common, so
+/// each is looked up with its own length and with each shorter one.
+fn both(a: &Open, b: &Open) -> Open {
+    let mut found = Open::new();
+    for (inner, outer) in [(a, b), (b, a)] {
+        for (prefix, ports) in inner {
+            for length in 0..=prefix.prefix_len() {
+                let around = Ipv6Net::new_assert(prefix.network(), length).trunc();
+                let Some(bound) = outer.get(&around) else {
+                    continue;
+                };
+                if let Some(ports) = ports.intersection(bound) {
+                    add(&mut found, *prefix, &ports);
+                }
+            }
+        }
+    }
+    found
 }
 
 fn denials(policies: &[&Policy], guardrails: &[&Guardrail], open: &[L4Egress]) -> Vec<L4Egress> {
@@ -169,8 +194,10 @@ fn denials(policies: &[&Policy], guardrails: &[&Guardrail], open: &[L4Egress]) -
         .flat_map(|g| g.egress.iter().flatten());
     let rules: Vec<_> = policies.chain(guardrails).collect();
     let mut denied = entries(rules.iter().copied(), Action::Deny);
-    denied.extend(hidden_denials(&rules, open));
-    denied.into_iter().collect()
+    for L4Egress { prefix, ports } in hidden_denials(&rules, open) {
+        add(&mut denied, prefix, &ports);
+    }
+    listed(denied)
 }
 
 /// Denied IPv4 prefixes, in the IPv6 forms that are open: those are single addresses
@@ -200,8 +227,8 @@ fn hidden_denials(rules: &[&EgressRule], open: &[L4Egress]) -> Vec<L4Egress> {
 }
 
 /// The IPv6 prefixes of all rules with this action, without TCP.
-fn entries<'a>(rules: impl Iterator<Item = &'a EgressRule>, action: Action) -> BTreeSet<L4Egress> {
-    let mut found = BTreeSet::new();
+fn entries<'a>(rules: impl Iterator<Item = &'a EgressRule>, action: Action) -> Open {
+    let mut found = Open::new();
     for rule in rules.filter(|rule| rule.action == action) {
         let (Destination::Prefixes(prefixes), Some(ports)) = (&rule.to, without_tcp(&rule.ports))
         else {
@@ -209,8 +236,7 @@ fn entries<'a>(rules: impl Iterator<Item = &'a EgressRule>, action: Action) -> B
         };
         for prefix in prefixes {
             if let IpNet::V6(prefix) = *prefix {
-                let ports = ports.clone();
-                found.insert(L4Egress { prefix, ports });
+                add(&mut found, prefix, &ports);
             }
         }
     }
@@ -231,15 +257,12 @@ fn without_tcp(ports: &PortSet) -> Option<PortSet> {
     (!rest.is_empty()).then_some(PortSet::Ranges(rest))
 }
 
-fn cut(entries: &BTreeSet<L4Egress>, reserved: &Reserved) -> BTreeSet<L4Egress> {
-    entries
-        .iter()
-        .flat_map(|entry| {
-            let pieces = reserved.cut(entry.prefix).into_iter();
-            pieces.map(|prefix| L4Egress {
-                prefix,
-                ports: entry.ports.clone(),
-            })
-        })
-        .collect()
+fn cut(entries: &Open, reserved: &Reserved) -> Open {
+    let mut open = Open::new();
+    for (prefix, ports) in entries {
+        for piece in reserved.cut(*prefix) {
+            add(&mut open, piece, ports);
+        }
+    }
+    open
 }

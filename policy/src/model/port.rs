@@ -221,6 +221,31 @@ impl PortSet {
     }
 }
 
+impl PortSet {
+    /// The ports that one of them has, neighbours and overlaps as one range.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        let (Self::Ranges(mut all), Self::Ranges(more)) = (self, other) else {
+            return Self::Every;
+        };
+        all.extend(more);
+        all.sort_unstable();
+        let mut merged: Vec<PortRange> = Vec::with_capacity(all.len());
+        for range in all {
+            match merged.last_mut() {
+                Some(last)
+                    if last.protocol == range.protocol
+                        && u32::from(range.first) <= u32::from(last.last) + 1 =>
+                {
+                    last.last = last.last.max(range.last);
+                }
+                _ => merged.push(range),
+            }
+        }
+        Self::Ranges(merged)
+    }
+}
+
 impl fmt::Display for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -299,5 +324,8 @@ mod tests {
         assert_eq!(both, Some(set(&["50-100", "udp/53"])));
         assert_eq!(set(&["1"]).intersection(&set(&["2", "udp/1"])), None);
         assert_eq!(PortSet::Every.intersection(&set(&["1"])), Some(set(&["1"])));
+        let union = set(&["50-60", "udp/1", "icmpv6"]).union(set(&["1-49", "55-70", "90"]));
+        assert_eq!(union, set(&["1-70", "90", "udp/1", "icmpv6"]));
+        assert_eq!(set(&["1"]).union(PortSet::Every), PortSet::Every);
     }
 }

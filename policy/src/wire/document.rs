@@ -120,6 +120,12 @@ impl Spec {
         let ingress = fields
             .get("ingress")
             .map(|node| ingress::read(node, kind, &mut names, problems));
+        if let (Some(Mode::Audit), Some(place)) = (mode, fields.key("ingress")) {
+            let message = "`ingress` shuts nobody out while the mode is `audit`".to_owned();
+            let help = "what it lets in from outside gets in; put it into a policy of its own to \
+                        enforce it";
+            problems.warning(place, message, help);
+        }
         Some(Self {
             selector: selector(&fields, kind, problems),
             mode: mode.unwrap_or_default(),

@@ -9,16 +9,16 @@ use crate::yaml::{Node, Value};
 
 /// The entries of a mapping whose keys are fixed.
 #[derive(Debug)]
-pub(super) struct Fields<'n> {
+pub(crate) struct Fields<'n> {
     /// The place of the mapping, for what is missing.
-    pub(super) span: Range<usize>,
+    pub(crate) span: Range<usize>,
     entries: Vec<(&'n str, &'n Node, &'n Node)>,
 }
 
 impl<'n> Fields<'n> {
     /// Takes `node` apart. Reports keys that are not in `known`, keys given twice, and keys without
     /// a value.
-    pub(super) fn read(
+    pub(crate) fn read(
         node: &'n Node,
         what: &str,
         known: &[&str],
@@ -45,19 +45,19 @@ impl<'n> Fields<'n> {
     }
 
     /// The value of a key, if it was given and has one.
-    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'n Node> {
         let (_, _, value) = self.entries.iter().find(|(name, ..)| *name == key)?;
         (!matches!(value.value, Value::Null)).then_some(*value)
     }
 
     /// The place of a key, whatever its value.
-    pub(super) fn key(&self, key: &str) -> Option<Range<usize>> {
+    pub(crate) fn key(&self, key: &str) -> Option<Range<usize>> {
         let (_, node, _) = self.entries.iter().find(|(name, ..)| *name == key)?;
         Some(node.span.clone())
     }
 
     /// The value of a key that has to be there.
-    pub(super) fn require(
+    pub(crate) fn require(
         &self,
         key: &str,
         what: &str,
@@ -72,7 +72,7 @@ impl<'n> Fields<'n> {
 }
 
 /// The entries of a mapping whose keys are free, each key once.
-pub(super) fn pairs<'n>(
+pub(crate) fn pairs<'n>(
     node: &'n Node,
     what: &str,
     problems: &mut Problems<'_>,
@@ -105,7 +105,7 @@ pub(super) fn pairs<'n>(
 }
 
 /// The entries of a list that has from one to `max` of them.
-pub(super) fn list<'n>(
+pub(crate) fn list<'n>(
     node: &'n Node,
     what: &str,
     max: usize,
@@ -121,7 +121,7 @@ pub(super) fn list<'n>(
 }
 
 /// The entries of a list that has at most `max` of them.
-pub(super) fn maybe_empty<'n>(
+pub(crate) fn maybe_empty<'n>(
     node: &'n Node,
     what: &str,
     max: usize,
@@ -143,7 +143,7 @@ pub(super) fn maybe_empty<'n>(
 }
 
 /// The text of a scalar.
-pub(super) fn text<'n>(node: &'n Node, what: &str, problems: &mut Problems<'_>) -> Option<&'n str> {
+pub(crate) fn text<'n>(node: &'n Node, what: &str, problems: &mut Problems<'_>) -> Option<&'n str> {
     if let Value::Scalar(text) = &node.value {
         return Some(text);
     }
@@ -152,7 +152,7 @@ pub(super) fn text<'n>(node: &'n Node, what: &str, problems: &mut Problems<'_>) 
 }
 
 /// Reads a scalar with a function that may refuse it.
-pub(super) fn parsed<'n, T, E: Display>(
+pub(crate) fn parsed<'n, T, E: Display>(
     node: &'n Node,
     what: &str,
     parse: impl FnOnce(&'n str) -> Result<T, E>,
@@ -168,7 +168,7 @@ pub(super) fn parsed<'n, T, E: Display>(
 }
 
 /// One of a few words.
-pub(super) fn word<T: Copy>(
+pub(crate) fn word<T: Copy>(
     node: &Node,
     what: &str,
     words: &[(&str, T)],
@@ -225,7 +225,7 @@ fn first_line(node: &Node) -> Range<usize> {
 }
 
 /// Text from a file as part of a message: short, and without control characters.
-pub(super) fn clip(text: &str) -> String {
+pub(crate) fn clip(text: &str) -> String {
     let cut: String = text.chars().take(60).collect();
     cut.escape_debug().to_string()
 }

@@ -140,7 +140,7 @@ fn inner_ipv4(prefix: &IpNet) -> Option<Ipv4Net> {
 }
 
 /// Labels, each key once.
-pub(super) fn labels(node: &Node, what: &str, problems: &mut Problems<'_>) -> Option<Labels> {
+pub(crate) fn labels(node: &Node, what: &str, problems: &mut Problems<'_>) -> Option<Labels> {
     let mut good = Vec::new();
     for (key, key_node, value) in pairs(node, what, problems)? {
         let Some(text) = text(value, "a label's value", problems) else {
