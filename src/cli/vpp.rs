@@ -30,9 +30,6 @@ pub(crate) struct Config {
     #[arg(long, value_name = "N", default_value_t = 1000,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     sandboxes: u32,
-    /// How most of them are attached: it decides how many packet buffers each holds.
-    #[arg(long, value_enum, default_value = "netns")]
-    attach: Attach,
     /// Threads that forward, besides the main one. With none, the main thread does.
     #[arg(
         long,
@@ -74,19 +71,6 @@ pub(crate) struct Config {
     #[arg(long, value_name = "MICROSECONDS",
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     poll_sleep: Option<u32>,
-}
-
-/// How sandboxes are attached, by the words of `sandbox create --attach`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Attach {
-    /// A network namespace, through a veth pair.
-    Netns,
-    /// A tap device.
-    Tap,
-    /// A vhost-user socket.
-    VhostUser,
-    /// A memif socket.
-    Memif,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -144,12 +128,6 @@ impl Config {
         };
         Startup {
             sandboxes: self.sandboxes,
-            attachment: match self.attach {
-                Attach::Netns => startup::Attachment::Veth,
-                Attach::Tap => startup::Attachment::Tap,
-                Attach::VhostUser => startup::Attachment::VhostUser,
-                Attach::Memif => startup::Attachment::Memif,
-            },
             main_core: self.main_core,
             workers: self.workers,
             worker_cores: self.worker_cores,
@@ -196,7 +174,6 @@ mod tests {
     fn each_argument_has_its_place() {
         let given = startup(&[
             "--sandboxes=7",
-            "--attach=vhost-user",
             "--main-core=1",
             "--worker-cores=2,3",
             "--hugepages=1G",
@@ -216,7 +193,6 @@ mod tests {
         };
         let expected = Startup {
             sandboxes: 7,
-            attachment: startup::Attachment::VhostUser,
             main_core: Some(1),
             worker_cores: vec![2, 3],
             workers: 0,

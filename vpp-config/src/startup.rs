@@ -4,6 +4,7 @@
 //! out. [`Startup::render`] works their sizes out and writes the reasons beside them.
 
 mod render;
+pub mod share;
 mod sizes;
 
 use std::path::PathBuf;
@@ -17,8 +18,6 @@ pub use sizes::Sizes;
 pub struct Startup {
     /// How many sandboxes there may be at a time.
     pub sandboxes: u32,
-    /// How most of them are attached.
-    pub attachment: Attachment,
     /// The core of the main thread. Without one, VPP chooses.
     pub main_core: Option<u16>,
     /// The cores of the workers, one worker each.
@@ -48,7 +47,6 @@ impl Default for Startup {
     fn default() -> Self {
         Self {
             sandboxes: 1000,
-            attachment: Attachment::Veth,
             main_core: None,
             worker_cores: Vec::new(),
             workers: 0,
@@ -62,19 +60,6 @@ impl Default for Startup {
             poll_sleep_usec: None,
         }
     }
-}
-
-/// How sandboxes are attached, which decides how many buffers each holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attachment {
-    /// Through a veth pair. The kernel keeps the packets.
-    Veth,
-    /// Through vhost-user. The virtual machine keeps the packets.
-    VhostUser,
-    /// Through a tap, whose rings VPP fills.
-    Tap,
-    /// Through shared memory, whose rings VPP fills.
-    Memif,
 }
 
 /// The size of huge pages.
@@ -114,22 +99,9 @@ pub struct DpdkDevice {
     pub rx_queues: u16,
 }
 
-/// The plugins that sandboxes need. All others stay unloaded: each adds messages, memory, and ways
-/// for packets to go. Releases before 26.02 and 26.06 have `tap` and `policer` built in.
-pub const PLUGINS: &[&str] = &[
-    "abf",
-    "acl",
-    "af_packet",
-    "memif",
-    "mss_clamp",
-    "npt66",
-    "ping",
-    "policer",
-    "tap",
-    "tracedump",
-    "urpf",
-    "vhost",
-];
+/// The plugins that attach sandboxes. All others stay unloaded: each adds messages, memory, and
+/// ways for packets to go.
+pub const PLUGINS: &[&str] = &["af_packet", "memif", "vhost"];
 
 /// A node cannot be configured like this.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -12,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
-use vpp_config::stats::{Stats, StatsError};
+use vpp_config::startup::share;
+use vpp_config::stats::{Stats, StatsError, Value};
 
 /// What can run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,24 +29,31 @@ pub enum Resource {
 impl Resource {
     const ALL: [Self; 3] = [Self::Heap, Self::Counters, Self::Buffers];
 
-    /// What one sandbox is counted at: its two interfaces, bridge, classifier tables, neighbours
-    /// and routes, and the vectors that grow with them. An estimate on the safe side: too much
-    /// costs room for a few sandboxes until VPP writes down what they took, too little costs VPP.
-    const fn sandbox(self) -> u64 {
+    /// What one sandbox is counted at, where VPP has so many threads. Too much costs room for a
+    /// few sandboxes until VPP writes down what they took, too little costs VPP.
+    pub const fn sandbox(self, threads: u64) -> u64 {
         match self {
-            Self::Heap => 256 << 10,
-            Self::Counters => 32 << 10,
-            Self::Buffers => 16,
+            Self::Heap => share::HEAP,
+            Self::Counters => share::stats(threads),
+            Self::Buffers => share::BUFFERS,
         }
     }
 
     /// What has to be left for everything else. An estimate as well.
-    const fn margin(self) -> u64 {
+    pub const fn margin(self) -> u64 {
         match self {
             Self::Heap => 16 << 20,
             Self::Counters => 1 << 20,
             // One burst of each of a few interfaces.
             Self::Buffers => 1024,
+        }
+    }
+
+    /// What VPP takes for the first bridge, whatever it is for: 30 MB were measured.
+    const fn first(self) -> u64 {
+        match self {
+            Self::Heap => 32 << 20,
+            Self::Counters | Self::Buffers => 0,
         }
     }
 
@@ -91,6 +99,10 @@ pub(super) struct Gauges {
     heap: Option<u64>,
     counters: Option<u64>,
     buffers: Option<u64>,
+    /// Threads besides the main one.
+    workers: u64,
+    /// Interfaces that went, whose counters others will have: the segment does not shrink.
+    spare: u64,
 }
 
 impl Gauges {
@@ -104,6 +116,8 @@ impl Gauges {
             counters: free("/mem/stat segment/free")?,
             // The poorest: which one an interface takes from depends on its thread.
             buffers: pools.iter().map(|(_, value)| value.total(0)).min(),
+            workers: free("/sys/num_worker_threads")?.unwrap_or(0),
+            spare: stats.get("/if/names")?.map_or(0, |names| spare(&names)),
         })
     }
 
@@ -116,6 +130,14 @@ impl Gauges {
     }
 }
 
+/// VPP gives the counters of an interface that went this name.
+fn spare(names: &Value) -> u64 {
+    match names {
+        Value::Names(names) => names.iter().filter(|name| *name == "deleted").count() as u64,
+        _ => 0,
+    }
+}
+
 /// What was admitted since VPP last wrote down what is left.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
@@ -124,19 +146,28 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Admits one sandbox more, or says what is short. `now` is what VPP says is left.
-    pub(super) fn admit(&mut self, now: Gauges) -> Result<(), Shortage> {
+    /// Admits one sandbox more, or says what is short. `now` is what VPP says is left, and
+    /// `first` whether there was no sandbox before.
+    pub(super) fn admit(&mut self, now: Gauges, first: bool) -> Result<(), Shortage> {
         // Only the heap says when it was written down: it never stays as it is for long.
-        if self.last != now {
-            self.last = now;
+        // The names of interfaces are no gauge: they are always as they are.
+        let written = Gauges { spare: 0, ..now };
+        if self.last != written {
+            self.last = written;
             self.since = 0;
         }
         for resource in Resource::ALL {
             let Some(free) = now.of(resource) else {
                 continue;
             };
-            let left = free.saturating_sub(self.since * resource.sandbox());
-            let needed = resource.margin() + resource.sandbox();
+            // Each sandbox has two interfaces.
+            if resource == Resource::Counters && now.spare > 2 * self.since + 1 {
+                continue;
+            }
+            let each = resource.sandbox(1 + now.workers);
+            let left = free.saturating_sub(self.since * each);
+            let once = if first { resource.first() } else { 0 };
+            let needed = resource.margin() + each + once;
             if left < needed {
                 return Err(Shortage {
                     resource,
@@ -156,18 +187,26 @@ pub(super) struct Gate {
     admission: Admission,
     /// The reader, for the connection of this generation; none where there are no counters.
     reader: Option<(u64, Option<Arc<Stats>>)>,
+    /// The connection through which there was a sandbox.
+    bridged: Option<u64>,
 }
 
 impl Gate {
+    /// Notes that VPP has a sandbox.
+    pub(super) fn bridged(&mut self, generation: u64) {
+        self.bridged = Some(generation);
+    }
+
     /// Admits one sandbox more to the VPP of this generation, whose counters are at `path`.
     /// Where they cannot be read everybody is admitted, and the log says so once.
     pub(super) async fn admit(&mut self, path: &Path, generation: u64) -> Result<(), Shortage> {
         let Some(stats) = self.reader(path, generation).await else {
             return Ok(());
         };
+        let first = self.bridged != Some(generation);
         // Reading may have to wait for VPP, up to a second.
         match spawn_blocking(move || Gauges::read(&stats)).await {
-            Ok(Ok(gauges)) => self.admission.admit(gauges),
+            Ok(Ok(gauges)) => self.admission.admit(gauges, first),
             Ok(Err(error)) => {
                 tracing::warn!(%error, "a sandbox is admitted without a look at VPP's room");
                 Ok(())
@@ -207,13 +246,15 @@ mod tests {
         heap: Some(1 << 30),
         counters: Some(64 << 20),
         buffers: Some(16_384),
+        workers: 0,
+        spare: 0,
     };
 
     #[test]
     fn with_plenty_of_everything_many_are_admitted() {
         let mut admission = Admission::default();
-        for _ in 0..500 {
-            admission.admit(PLENTY).unwrap();
+        for _ in 0..400 {
+            admission.admit(PLENTY, false).unwrap();
         }
     }
 
@@ -247,7 +288,7 @@ mod tests {
         ];
         for (gauges, resource, remedy) in cases {
             let mut admission = Admission::default();
-            let shortage = admission.admit(gauges).unwrap_err();
+            let shortage = admission.admit(gauges, false).unwrap_err();
             assert_eq!(shortage.resource, resource);
             let said = shortage.to_string();
             assert!(
@@ -255,34 +296,60 @@ mod tests {
                 "{said}"
             );
             // Less is admitted again when there is more.
-            admission.admit(PLENTY).unwrap();
+            admission.admit(PLENTY, false).unwrap();
         }
     }
 
     #[test]
     fn between_two_readings_what_was_admitted_counts() {
         let room = 5;
-        let heap = Resource::Heap.margin() + room * Resource::Heap.sandbox();
+        let heap = Resource::Heap.margin() + room * Resource::Heap.sandbox(1);
         let gauges = Gauges {
             heap: Some(heap),
             ..PLENTY
         };
         let mut admission = Admission::default();
         for _ in 0..room {
-            admission.admit(gauges).unwrap();
+            admission.admit(gauges, false).unwrap();
         }
-        let shortage = admission.admit(gauges).unwrap_err();
+        let shortage = admission.admit(gauges, false).unwrap_err();
         assert_eq!(shortage.left, Resource::Heap.margin());
         // VPP writes down that they took less than they were counted at.
         let later = Gauges {
             heap: Some(heap - 4096),
             ..PLENTY
         };
-        admission.admit(later).unwrap();
+        admission.admit(later, false).unwrap();
+    }
+
+    #[test]
+    fn counters_of_interfaces_that_went_are_used_again() {
+        let full = Gauges {
+            counters: Some(9),
+            ..PLENTY
+        };
+        let after_two_went = Gauges { spare: 4, ..full };
+        let mut admission = Admission::default();
+        admission.admit(full, false).unwrap_err();
+        admission.admit(after_two_went, false).unwrap();
+        admission.admit(after_two_went, false).unwrap();
+        admission.admit(after_two_went, false).unwrap_err();
+    }
+
+    #[test]
+    fn the_first_needs_what_vpp_takes_for_all() {
+        let gauges = Gauges {
+            heap: Some(24 << 20),
+            ..PLENTY
+        };
+        Admission::default().admit(gauges, true).unwrap_err();
+        Admission::default().admit(gauges, false).unwrap();
     }
 
     #[test]
     fn what_vpp_does_not_tell_stops_nobody() {
-        Admission::default().admit(Gauges::default()).unwrap();
+        Admission::default()
+            .admit(Gauges::default(), false)
+            .unwrap();
     }
 }

@@ -223,7 +223,11 @@ impl VppBackend {
     async fn attach_port(&self, spec: SandboxSpec) -> Result<AttachedPort, BackendError> {
         self.permit(&host::inlet(&spec))?;
         let vpp = self.session().vpp()?;
+        let any = !self.state.lock().await.ports.is_empty();
         let mut gate = self.gate.lock().await;
+        if any {
+            gate.bridged(vpp.generation());
+        }
         gate.admit(&self.config.stats, vpp.generation()).await?;
         drop(gate);
         let wanted = spec.clone();
@@ -275,6 +279,8 @@ impl VppBackend {
         let mut state = self.state.lock().await;
         state.hopeless.remove(&facts.uid);
         state.ports.insert(facts.uid, known);
+        drop(state);
+        self.gate.lock().await.bridged(vpp.generation());
         Ok(())
     }
 

@@ -27,6 +27,17 @@ impl Room {
         heap: "256M",
         statseg: "32M",
     };
+    /// A heap of which little more is left than VPP needs to start: it keeps 32 MB, and 30 more
+    /// for the first bridge.
+    pub(crate) const LITTLE_HEAP: Self = Self {
+        heap: "84M",
+        ..Self::FEW
+    };
+    /// A stats segment of which little is left once VPP runs.
+    pub(crate) const FEW_COUNTERS: Self = Self {
+        statseg: "1750K",
+        ..Self::FEW
+    };
     /// Thousands.
     pub(crate) const MANY: Self = Self {
         heap: "1G",

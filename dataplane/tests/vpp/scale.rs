@@ -11,6 +11,7 @@ use super::instance::{Instance, Room};
 use super::ports::{common::*, ctl, forwarder};
 
 mod cycles;
+mod room;
 
 /// Sandboxes on the full node. What takes the time is the kernel: making a packet socket waits
 /// three times until no processor sees what was before, some forty milliseconds in all, closing

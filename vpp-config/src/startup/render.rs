@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::sizes::{HEAP_SANDBOX, SESSION, SESSIONS_SANDBOX, STATS_SANDBOX, held};
-use super::{PLUGINS, Sizes, Startup};
+use super::{PLUGINS, Sizes, Startup, share};
 
 pub(super) fn render(startup: &Startup, sizes: &Sizes) -> String {
     let mut out = Out::default();
@@ -12,7 +11,6 @@ pub(super) fn render(startup: &Startup, sizes: &Sizes) -> String {
     sockets(&mut out, startup, sizes);
     cpu(&mut out, startup);
     memory(&mut out, startup, sizes);
-    acl(&mut out, sizes);
     plugins(&mut out, startup);
     dpdk(&mut out, startup);
     // No empty line at the end.
@@ -109,8 +107,8 @@ fn sockets(out: &mut Out, startup: &Startup, sizes: &Sizes) {
     out.why("No api-trace section: it keeps the last 262144 requests, which looks like a leak.");
     out.line("");
     out.why(&format!(
-        "{} KB for each sandbox, and more for each thread.",
-        STATS_SANDBOX >> 10
+        "{} KB for each sandbox.",
+        share::stats(1 + u64::from(startup.worker_count())) >> 10
     ));
     out.open("statseg");
     out.line(&format!("socket-name {folder}/stats.sock"));
@@ -151,10 +149,7 @@ fn cpu(out: &mut Out, startup: &Startup) {
 }
 
 fn memory(out: &mut Out, startup: &Startup, sizes: &Sizes) {
-    out.why(&format!(
-        "{} KB for each sandbox, {SESSION} bytes for each session on each thread.",
-        HEAP_SANDBOX >> 10
-    ));
+    out.why(&format!("{} KB for each sandbox.", share::HEAP >> 10));
     out.open("memory");
     out.line(&format!("main-heap-size {}", megabytes(sizes.heap)));
     if let Some(pages) = startup.hugepages {
@@ -163,7 +158,7 @@ fn memory(out: &mut Out, startup: &Startup, sizes: &Sizes) {
     out.close();
     out.why(&format!(
         "{} for each sandbox, besides those of cards and of bursts.",
-        held(startup.attachment)
+        share::BUFFERS
     ));
     out.open("buffers");
     if let Some(pages) = startup.hugepages {
@@ -175,20 +170,6 @@ fn memory(out: &mut Out, startup: &Startup, sizes: &Sizes) {
         out.why("Otherwise VPP takes huge pages for itself, from whoever counts on them.");
         out.line("page-size default");
     }
-    out.close();
-}
-
-fn acl(out: &mut Out, sizes: &Sizes) {
-    out.why(&format!(
-        "{SESSIONS_SANDBOX} sessions for each sandbox. The first list that is applied allocates them all"
-    ));
-    out.why("from the heap, on each thread.");
-    out.open("acl-plugin");
-    out.line(&format!("connection count max {}", sizes.connections));
-    out.line(&format!(
-        "connection hash buckets {}",
-        sizes.connection_buckets
-    ));
     out.close();
 }
 

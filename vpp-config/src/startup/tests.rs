@@ -3,7 +3,6 @@ use super::*;
 fn large() -> Startup {
     Startup {
         sandboxes: 10_000,
-        attachment: Attachment::Tap,
         main_core: Some(1),
         worker_cores: vec![2, 3, 18, 19],
         hugepages: Some(HugePages::Gb1),
@@ -64,22 +63,22 @@ fn more_of_anything_never_makes_anything_smaller() {
         Startup {
             sandboxes: u32::MAX,
             workers: u16::MAX,
-            attachment: Attachment::Memif,
             ..Startup::default()
         },
         large(),
     ] {
         let sizes = startup.sizes();
         assert!(sizes.heap >= small.heap && sizes.stats >= small.stats);
-        assert!(sizes.buffers >= small.buffers && sizes.connections >= small.connections);
+        assert!(sizes.buffers >= small.buffers);
     }
 }
 
 #[test]
-fn the_heap_holds_all_sessions_of_all_threads() {
-    let startup = large();
-    let sizes = startup.sizes();
-    assert!(sizes.heap > 5 * sizes.connections * 128 + 10_000 * 42 * 1024);
+fn there_is_room_for_what_each_sandbox_takes() {
+    let sizes = large().sizes();
+    assert!(sizes.heap > 10_000 * share::HEAP);
+    assert!(sizes.stats > 10_000 * share::stats(5));
+    assert!(sizes.buffers > 10_000 * share::BUFFERS);
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(crate) fn start_with(change: impl FnOnce(&mut Startup)) -> Option<Vpp> {
         runtime_dir: folder.path().into(),
         log: Some(folder.path().join("log")),
         plugin_path: installed.plugins,
+        plugins: PLUGINS.map(ToOwned::to_owned).to_vec(),
         ..Startup::default()
     };
     change(&mut startup);
@@ -56,6 +57,19 @@ pub(crate) fn start_with(change: impl FnOnce(&mut Startup)) -> Option<Vpp> {
         startup,
     })
 }
+
+/// What the messages need that no sandbox does.
+const PLUGINS: [&str; 9] = [
+    "abf",
+    "acl",
+    "mss_clamp",
+    "npt66",
+    "ping",
+    "policer",
+    "tap",
+    "tracedump",
+    "urpf",
+];
 
 fn spawn(program: &Path, folder: &Path) -> Child {
     let output = fs::File::create(folder.join("out")).unwrap();
