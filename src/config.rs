@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use causeway_dataplane::vpp::WATCHDOG;
 use causeway_ipam::PrefixPool;
 use ipnet::{IpNet, Ipv6Net};
 use serde::Deserialize;
@@ -27,6 +28,8 @@ const MAX_LEASE_QUARANTINE_SECS: u64 = 7 * 24 * 3600;
 const RECONCILE_SECS: std::ops::RangeInclusive<u64> = 1..=3600;
 /// RFC 8200 asks 1280 of every link; above 9216 no hardware follows.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9216;
+const WATCHDOG_SECS: std::ops::RangeInclusive<u64> = 2..=3600;
+const DEFAULT_VPP_SANDBOXES: u32 = 1000;
 const MAX_RESOLVERS: usize = 8;
 
 /// Why a configuration was refused.
@@ -73,6 +76,15 @@ pub enum ConfigError {
     /// Two ways to reach the outside were given.
     #[error("`uplink.interface` and `uplink.translate` exclude each other")]
     TwoUplinks,
+    /// How to start VPP was said, and not that it is to be started.
+    #[error("`{key}` is for a VPP that the agent starts: set `vpp.supervise = true` as well")]
+    Unsupervised {
+        /// The key, with its section.
+        key: &'static str,
+    },
+    /// Two start-up configurations were given.
+    #[error("`vpp.startup` and `vpp.sandboxes` exclude each other: a file has its own sizes")]
+    TwoStartups,
 }
 
 /// Which dataplane carries the packets.
@@ -97,6 +109,30 @@ pub struct Vpp {
     pub stats: PathBuf,
     /// Whether guests may share memory with it.
     pub shared_memory: bool,
+    /// After this time without an answer it hangs.
+    pub watchdog: Duration,
+    /// How it is started and kept running, where that is the agent's.
+    pub supervise: Option<Supervise>,
+}
+
+/// How the agent starts VPP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Supervise {
+    /// The executable; none means the one that is installed.
+    pub program: Option<PathBuf>,
+    /// Its start-up configuration.
+    pub startup: VppStartup,
+    /// The folder for what the agent writes: that configuration, and VPP's output.
+    pub folder: PathBuf,
+}
+
+/// The start-up configuration of a VPP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VppStartup {
+    /// A file of the operator's.
+    File(PathBuf),
+    /// One that the agent writes, for so many sandboxes.
+    For(u32),
 }
 
 /// How packets of sandboxes leave this node.
@@ -132,6 +168,10 @@ pub struct Config {
     pub vpp_stats: Option<PathBuf>,
     /// Whether guests may share memory with VPP, by vhost-user and memif.
     pub vpp_shared_memory: bool,
+    /// After this time without an answer VPP hangs.
+    pub vpp_watchdog: Duration,
+    /// How VPP is started and kept running, where that is the agent's.
+    pub vpp_supervise: Option<Supervise>,
     /// The operator prefix; none means one that is made up at the first start.
     pub prefix: Option<Ipv6Net>,
     /// This node's block inside the prefix; none means the prefix's first /64.
@@ -207,6 +247,8 @@ impl Config {
             api,
             stats,
             shared_memory: self.vpp_shared_memory,
+            watchdog: self.vpp_watchdog,
+            supervise: self.vpp_supervise.clone(),
         })
     }
 
@@ -255,6 +297,13 @@ impl Config {
                 expected: "at most 8 are taken",
             });
         }
+        check_range(
+            "vpp.watchdog_secs",
+            file.vpp.watchdog_secs,
+            &WATCHDOG_SECS,
+            "2 to 3600 seconds are taken",
+        )?;
+        let vpp_supervise = check_supervise(&file.vpp, &file.runtime_dir)?;
         let uplink = match (file.uplink.interface, file.uplink.translate) {
             (Some(_), Some(_)) => return Err(ConfigError::TwoUplinks),
             (Some(name), None) => Some(Uplink::Interface {
@@ -273,6 +322,8 @@ impl Config {
             vpp_socket: file.vpp.socket,
             vpp_stats: file.vpp.stats,
             vpp_shared_memory: file.vpp.shared_memory,
+            vpp_watchdog: Duration::from_secs(file.vpp.watchdog_secs),
+            vpp_supervise,
             prefix: address.prefix,
             node_block: address.node_block,
             exclude: address.exclude,
@@ -323,6 +374,42 @@ fn check_prefix(prefix: Option<Ipv6Net>, block: Option<Ipv6Net>) -> Result<(), C
         }),
         _ => Ok(()),
     }
+}
+
+fn check_supervise(vpp: &VppSection, folder: &Path) -> Result<Option<Supervise>, ConfigError> {
+    let given = [
+        ("vpp.program", vpp.program.is_some()),
+        ("vpp.startup", vpp.startup.is_some()),
+        ("vpp.sandboxes", vpp.sandboxes.is_some()),
+    ];
+    if !vpp.supervise {
+        return match given.into_iter().find(|(_, given)| *given) {
+            Some((key, _)) => Err(ConfigError::Unsupervised { key }),
+            None => Ok(None),
+        };
+    }
+    let socket = vpp
+        .socket
+        .as_deref()
+        .unwrap_or(Path::new(DEFAULT_VPP_SOCKET));
+    let startup = match (&vpp.startup, vpp.sandboxes) {
+        (Some(_), Some(_)) => return Err(ConfigError::TwoStartups),
+        (Some(file), None) => VppStartup::File(file.clone()),
+        // What the agent writes has the socket under this name.
+        (None, _) if !socket.ends_with("api.sock") => {
+            return Err(ConfigError::Range {
+                key: "vpp.socket",
+                value: socket.display().to_string(),
+                expected: "without `vpp.startup` it has to be named api.sock",
+            });
+        }
+        (None, sandboxes) => VppStartup::For(sandboxes.unwrap_or(DEFAULT_VPP_SANDBOXES)),
+    };
+    Ok(Some(Supervise {
+        program: vpp.program.clone(),
+        startup,
+        folder: folder.to_owned(),
+    }))
 }
 
 fn check_range<T: PartialOrd + ToString + Copy>(
@@ -425,12 +512,32 @@ struct EgressSection {
     audit_log: Option<PathBuf>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct VppSection {
     socket: Option<PathBuf>,
     stats: Option<PathBuf>,
     shared_memory: bool,
+    watchdog_secs: u64,
+    supervise: bool,
+    program: Option<PathBuf>,
+    startup: Option<PathBuf>,
+    sandboxes: Option<u32>,
+}
+
+impl Default for VppSection {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            stats: None,
+            shared_memory: false,
+            watchdog_secs: WATCHDOG.as_secs(),
+            supervise: false,
+            program: None,
+            startup: None,
+            sandboxes: None,
+        }
+    }
 }
 
 /// An address with a port, or without: then 53 is meant.
@@ -496,6 +603,10 @@ mod tests {
             socket = "/v/api.sock"
             stats = "/v/stats.sock"
             shared_memory = true
+            watchdog_secs = 60
+            supervise = true
+            program = "/v/vpp"
+            startup = "/v/startup.conf"
             "#,
         )
         .unwrap();
@@ -522,6 +633,9 @@ mod tests {
         let configured = sockets("[vpp]\nsocket = \"/v/api.sock\"").unwrap();
         assert_eq!(configured.stats, Path::new("/v/stats.sock"));
         assert!(!configured.shared_memory, "only where it is asked for");
+        assert_eq!(configured.supervise, None);
+        let started = sockets("backend = \"vpp\"\n[vpp]\nsupervise = true\nsandboxes = 7").unwrap();
+        assert_eq!(started.supervise.unwrap().startup, VppStartup::For(7));
     }
 
     #[test]
@@ -546,6 +660,16 @@ mod tests {
             (
                 "[uplink]\ninterface = \"a\"\ntranslate = \"routed\"",
                 "exclude each other",
+            ),
+            ("[vpp]\nwatchdog_secs = 1", "2 to 3600"),
+            ("[vpp]\nstartup = \"/s\"", "vpp.supervise = true"),
+            (
+                "[vpp]\nsupervise = true\nstartup = \"/s\"\nsandboxes = 7",
+                "exclude each other",
+            ),
+            (
+                "[vpp]\nsupervise = true\nsocket = \"/v/x.sock\"",
+                "named api.sock",
             ),
         ] {
             let error = parse(text).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use causeway::lab::{Namespace, vpp};
 use causeway_dataplane::kernel::KernelConfig;
-use causeway_dataplane::vpp::{VppBackend, VppConfig};
+use causeway_dataplane::vpp::{VppBackend, VppConfig, WATCHDOG};
 use tokio::runtime::Handle;
 
 use crate::dataplane::{OPERATOR, OwnDataplane};
@@ -81,6 +81,8 @@ fn open(runtime: &Handle, running: &vpp::Vpp) -> anyhow::Result<OwnDataplane> {
         socket: running.socket(),
         stats: running.socket().with_file_name("stats.sock"),
         shared_memory: false,
+        watchdog: WATCHDOG,
+        supervise: None,
         kernel,
     };
     OwnDataplane::on(Arc::new(VppBackend::new(config)), runtime.clone())

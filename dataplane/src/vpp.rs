@@ -8,6 +8,9 @@
 //! sandbox by itself.
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+pub use vpp_config::supervise::Program;
 
 use crate::kernel::KernelConfig;
 
@@ -27,6 +30,10 @@ mod traffic;
 
 pub use backend::VppBackend;
 
+/// How long VPP may leave requests unanswered: it may be busy making interfaces, but not for that
+/// long with a single one.
+pub const WATCHDOG: Duration = Duration::from_secs(30);
+
 /// How the VPP backend is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VppConfig {
@@ -37,6 +44,10 @@ pub struct VppConfig {
     /// Whether sandboxes may be attached by vhost-user and memif. VPP works in memory that the
     /// guest writes to then, and 26.06 does not withstand a guest that means harm.
     pub shared_memory: bool,
+    /// After this time without an answer VPP hangs.
+    pub watchdog: Duration,
+    /// How VPP is started and kept running; none where somebody else does.
+    pub supervise: Option<Program>,
     /// The router, as with the kernel backend.
     pub kernel: KernelConfig,
 }

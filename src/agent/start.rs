@@ -86,6 +86,21 @@ pub enum StartError {
     /// An interface's name is not one.
     #[error("`uplink.interface` cannot be used")]
     Interface(#[from] causeway_dataplane::desired::InterfaceNameError),
+    /// There is no VPP to start.
+    #[error("`vpp.supervise` is set, and there is no VPP to start")]
+    VppMissing(#[from] vpp_config::installed::FindError),
+    /// VPP's start-up configuration cannot be.
+    #[error("VPP cannot be configured")]
+    VppSizes(#[from] vpp_config::startup::StartupError),
+    /// VPP's start-up configuration cannot be written.
+    #[error("VPP's configuration cannot be written to {}", path.display())]
+    VppStartup {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// The router cannot be set up.
     #[error(transparent)]
     Router(#[from] RouterError),

@@ -1,15 +1,20 @@
 //! What depends on the machine: its addresses, its resolvers, its way out, its backend.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use causeway_dataplane::Backend;
 use causeway_dataplane::desired::InterfaceNameError;
 use causeway_dataplane::kernel::{KernelBackend, KernelConfig, Translation, Uplink};
-use causeway_dataplane::vpp::{VppBackend, VppConfig};
+use causeway_dataplane::vpp::{Program, VppBackend, VppConfig};
 use causeway_types::{AddressClass, classify};
 use ipnet::{IpNet, Ipv6Net};
 
+use vpp_config::installed::Installed;
+use vpp_config::startup::Startup;
+
+use super::start::StartError;
 use crate::config;
 
 /// How the router is set up on this node.
@@ -42,16 +47,61 @@ pub fn kernel_config(
 }
 
 /// The backend of this node: VPP where its sockets are given.
-pub fn backend(kernel: KernelConfig, vpp: Option<config::Vpp>) -> Arc<dyn Backend> {
+pub fn backend(
+    kernel: KernelConfig,
+    vpp: Option<config::Vpp>,
+) -> Result<Arc<dyn Backend>, StartError> {
+    let program = |vpp: &config::Vpp| Some(vpp_program(vpp.supervise.as_ref()?, &vpp.api));
+    let supervise = vpp.as_ref().and_then(program).transpose()?;
     match vpp {
-        Some(vpp) => Arc::new(VppBackend::new(VppConfig {
+        Some(vpp) => Ok(Arc::new(VppBackend::new(VppConfig {
             socket: vpp.api,
             stats: vpp.stats,
             shared_memory: vpp.shared_memory,
+            watchdog: vpp.watchdog,
+            supervise,
             kernel,
-        })),
-        None => Arc::new(KernelBackend::new(kernel)),
+        }))),
+        None => Ok(Arc::new(KernelBackend::new(kernel))),
     }
+}
+
+/// How VPP is started; its configuration is written where it has none.
+fn vpp_program(supervise: &config::Supervise, socket: &Path) -> Result<Program, StartError> {
+    let installed = match &supervise.program {
+        Some(program) => Installed {
+            program: program.clone(),
+            plugins: None,
+        },
+        None => Installed::find()?,
+    };
+    let startup = match &supervise.startup {
+        config::VppStartup::File(file) => file.clone(),
+        config::VppStartup::For(sandboxes) => {
+            let startup = Startup {
+                sandboxes: *sandboxes,
+                runtime_dir: socket.parent().unwrap_or(Path::new("/")).to_owned(),
+                plugin_path: installed.plugins,
+                ..Startup::default()
+            };
+            let path = supervise.folder.join("vpp.conf");
+            let failed = |source| StartError::VppStartup {
+                path: path.clone(),
+                source,
+            };
+            let text = startup.render()?;
+            std::fs::create_dir_all(&startup.runtime_dir).map_err(failed)?;
+            std::fs::create_dir_all(&supervise.folder).map_err(failed)?;
+            std::fs::write(&path, text).map_err(failed)?;
+            path
+        }
+    };
+    Ok(Program {
+        program: installed.program,
+        startup,
+        socket: socket.to_owned(),
+        log: supervise.folder.join("vpp.log"),
+    })
 }
 
 /// What a rule reaches only when it names it: this host, and every sandbox.

@@ -56,7 +56,7 @@ async fn serve(config: Config, lock: node::NodeLock) -> Result<(), CliError> {
     let parts = Parts {
         backend: Box::new(|prefixes, uplink| {
             let config = agent::kernel_config(prefixes, uplink)?;
-            Ok(agent::backend(config, vpp))
+            agent::backend(config, vpp)
         }),
         proxy: true,
         lock: Some(lock),
@@ -127,7 +127,7 @@ async fn remove(config: &Config) -> Result<(), CliError> {
     agent::end_proxy(&config.egress_socket()).await?;
     let uplink = config.uplink.clone().unwrap_or(Uplink::Masquerade);
     let prefixes = config.prefix.into_iter().collect();
-    let backend = agent::backend(agent::kernel_config(prefixes, &uplink)?, config.vpp());
+    let backend = agent::backend(agent::kernel_config(prefixes, &uplink)?, config.vpp())?;
     backend.teardown().await.map_err(CliError::Teardown)?;
     for leftover in [config.egress_socket(), config.api_socket()] {
         if let Err(error) = std::fs::remove_file(&leftover)

@@ -55,6 +55,11 @@ impl Vpp {
         Ok(vpp)
     }
 
+    /// The installation that it is of.
+    pub fn installed(&self) -> &Installed {
+        &self.installed
+    }
+
     /// Its API socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join("api.sock")

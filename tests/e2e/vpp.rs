@@ -40,6 +40,53 @@ fn on_vpp(name: &str, body: impl FnOnce(Lab, Vpp) -> anyhow::Result<()>) {
     });
 }
 
+/// The process of the VPP that listens in `/run/vpp`.
+fn listening() -> Option<i32> {
+    let runtime = tokio::runtime::Runtime::new().ok()?;
+    let socket = Path::new("/run/vpp/api.sock");
+    let peer = runtime.block_on(vpp_config::connection::PeerProcess::listening(socket));
+    peer.map(|process| process.pid)
+}
+
+#[test]
+fn the_agent_starts_vpp_and_finds_it_again() {
+    let name = "vpp::the_agent_starts_vpp_and_finds_it_again";
+    on_vpp(name, |mut lab, mut vpp| {
+        // Its configuration is all that is wanted of this one.
+        vpp.kill()?;
+        let program = &vpp.installed().program;
+        let section = format!(
+            "supervise = true\nprogram = \"{}\"\nstartup = \"/run/vpp/startup.conf\"\n",
+            program.display()
+        );
+        lab.write_config(&(vpp.section() + &section))?;
+        lab.start_agent()?;
+        network(&lab, "acme", "front")?;
+        let one = Sandbox::create(&lab, "acme", "one", &["front"], "")?;
+        let two = Sandbox::create(&lab, "acme", "two", &["front"], "")?;
+        assert!(one.pings(two.address)?);
+        let first = listening();
+
+        lab.kill_agent()?;
+        assert!(one.pings(two.address)?);
+        lab.start_agent()?;
+        assert_eq!(listening(), first);
+        assert_eq!(lab.json(&["reconcile"])?["changes"], 0);
+
+        let pid = first.unwrap_or_default().to_string();
+        run_ok(std::process::Command::new("kill").args(["-KILL", &pid]))?;
+        poll("another VPP", Duration::from_secs(60), || {
+            Ok(listening().filter(|pid| Some(*pid) != first))
+        })?;
+        poll("everything to be back", Duration::from_secs(60), || {
+            Ok(one.pings(two.address)?.then_some(()))
+        })?;
+        run_ok(&mut lab.command(&["down"]))?;
+        assert_eq!(listening(), None);
+        Ok(())
+    });
+}
+
 /// What a sandbox's request to the outside came to.
 fn fetch(lab: &Lab, sandbox: &Sandbox, url: &str) -> anyhow::Result<causeway::lab::Finished> {
     let ca = lab.folder.join("ca.pem");

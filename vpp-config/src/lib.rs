@@ -4,6 +4,7 @@
 //!   number of them in flight, dumps, cursors, events, and a new connection when VPP restarts.
 //! - [`stats::Stats`] reads VPP's counters from its shared memory.
 //! - [`startup::Startup`] writes a start-up configuration that is large enough for a node.
+//! - [`supervise::Supervisor`] keeps a VPP running.
 //! - [`messages`] declares messages, each with the name and CRC that VPP knows it by.
 //!
 //! ```no_run
@@ -44,6 +45,7 @@ mod options;
 mod retval;
 pub mod startup;
 pub mod stats;
+pub mod supervise;
 pub mod table;
 pub mod types;
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use causeway_types::SandboxUid;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use vpp_config::supervise;
 
 use super::VppConfig;
 use super::admission::Gate;
@@ -22,6 +23,7 @@ use super::traffic::Traffic;
 use crate::backend::{AttachedPort, Backend, BackendError, BackendFuture, Counters, Observed};
 use crate::desired::{Mtu, SandboxSpec};
 use crate::elements::ElementChanges;
+use crate::kernel::namespace::io_error;
 use crate::kernel::{KernelBackend, apart, port};
 
 /// How many ports are made at the same time after VPP restarted. VPP makes one after the other;
@@ -64,7 +66,7 @@ impl VppBackend {
     }
 
     fn session(&self) -> &Session {
-        let start = || Session::start(self.config.socket.clone());
+        let start = || Session::start(self.config.socket.clone(), self.config.watchdog);
         self.session.get_or_init(start)
     }
 
@@ -106,6 +108,9 @@ impl VppBackend {
         self.kernel.setup().await?;
         self.kernel.inside(|_| host::tolerate_gaps()).await?;
         self.seen.store(0, Ordering::Relaxed);
+        if let Some(program) = &self.config.supervise {
+            self.session().supervise(program);
+        }
         let vpp = self.session().wait().await?;
         // An agent that ended too early may have left some.
         vpp.soften().await;
@@ -373,6 +378,12 @@ impl VppBackend {
         *self.state.lock().await = State::default();
         self.kernel.teardown().await?;
         apart(host::unshield).await?;
+        // Nobody would look after it.
+        if self.config.supervise.is_some() {
+            let socket = &self.config.socket;
+            let ended = supervise::end(socket).await;
+            ended.map_err(|source| io_error("end the VPP that listens on", socket, source))?;
+        }
         in_vpp
     }
 }

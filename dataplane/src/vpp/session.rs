@@ -1,8 +1,8 @@
 //! The one connection to VPP, and its errors in the backend's words.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -26,6 +26,7 @@ use vpp_config::messages::l2::{
 use vpp_config::messages::memclnt::ControlPing;
 use vpp_config::messages::neighbor::{IpNeighborAddDel, IpNeighborDump};
 use vpp_config::messages::{Dump, Message, Request};
+use vpp_config::supervise::{Program, Supervisor};
 use vpp_config::wire::FixedText;
 use vpp_config::{CallError, Client, Connection, Needs, Options, Retval, Status};
 
@@ -36,9 +37,8 @@ use crate::backend::BackendError;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How often VPP is asked whether it still answers.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
-/// After this time without an answer VPP hangs: it may be busy making interfaces, but not for
-/// that long with a single one.
-const HANGS: Duration = Duration::from_secs(30);
+/// How long a setup waits for one that is started for it.
+const STARTS: Duration = Duration::from_secs(60);
 
 /// How long VPP may take for everything that many ports need at once.
 const MAKING: Duration = Duration::from_secs(120);
@@ -67,7 +67,9 @@ struct Sockets {
 pub(super) struct Session {
     client: Client,
     socket: PathBuf,
+    watchdog: Duration,
     watch: AbortHandle,
+    supervisor: Arc<OnceLock<Supervisor>>,
     sockets: Arc<Sockets>,
 }
 
@@ -101,7 +103,7 @@ fn needs() -> Needs {
 
 impl Session {
     /// Begins to look for VPP.
-    pub(super) fn start(socket: PathBuf) -> Self {
+    pub(super) fn start(socket: PathBuf, watchdog: Duration) -> Self {
         let options = Options {
             name: text("causeway"),
             // What waits behind the making of others' interfaces has to wait as long.
@@ -110,16 +112,26 @@ impl Session {
             ..Options::default()
         };
         let client = Client::start(&socket, options, needs());
+        let supervisor = Arc::default();
+        let watch = Self::watch(client.clone(), watchdog, Arc::clone(&supervisor));
         Self {
-            watch: tokio::spawn(Self::watch(client.clone())).abort_handle(),
+            watch: tokio::spawn(watch).abort_handle(),
             client,
             socket,
+            watchdog,
+            supervisor,
             sockets: Arc::new(Sockets {
                 sets: Arc::default(),
                 turns: Semaphore::new(SOFTENED_AT_ONCE),
                 warned: AtomicBool::new(false),
             }),
         }
+    }
+
+    /// Keeps VPP running from now on.
+    pub(super) fn supervise(&self, program: &Program) {
+        let start = || Supervisor::start(program.clone(), self.client.clone(), self.watchdog);
+        self.supervisor.get_or_init(start);
     }
 
     /// VPP as it is now.
@@ -130,7 +142,11 @@ impl Session {
 
     /// VPP, when it is there or comes soon.
     pub(super) async fn wait(&self) -> Result<Vpp, BackendError> {
-        let connected = self.client.connected(PATIENCE).await;
+        let patience = match self.supervisor.get() {
+            Some(_) => STARTS,
+            None => PATIENCE,
+        };
+        let connected = self.client.connected(patience).await;
         let connection = connected.ok_or_else(|| self.absent())?;
         Ok(self.through(connection))
     }
@@ -175,15 +191,18 @@ impl Session {
 
     /// Tells a VPP that hangs from a busy one, which answers in the end, and gives its
     /// connection up: whoever waits for an answer is told.
-    async fn watch(client: Client) {
+    async fn watch(client: Client, watchdog: Duration, supervisor: Arc<OnceLock<Supervisor>>) {
         loop {
             tokio::time::sleep(PING_INTERVAL).await;
             let Some(connection) = client.connection() else {
                 continue;
             };
             let ping = ControlPing::default();
-            if let Err(CallError::Deadline { .. }) = connection.call_within(&ping, HANGS).await {
-                tracing::error!("VPP has not answered for {HANGS:?}: it hangs");
+            if let Err(CallError::Deadline { .. }) = connection.call_within(&ping, watchdog).await {
+                tracing::error!("VPP has not answered for {watchdog:?}: it hangs");
+                if let Some(supervisor) = supervisor.get() {
+                    supervisor.hangs();
+                }
                 connection.close();
             }
         }

@@ -2,7 +2,7 @@
 
 use causeway_dataplane::Backend;
 use causeway_dataplane::kernel::KernelConfig;
-use causeway_dataplane::vpp::{VppBackend, VppConfig};
+use causeway_dataplane::vpp::{VppBackend, VppConfig, WATCHDOG};
 
 use super::instance::{self, Instance};
 
@@ -26,6 +26,8 @@ impl Forwarder {
                 socket,
                 stats,
                 shared_memory: false,
+                watchdog: WATCHDOG,
+                supervise: None,
                 kernel,
             }),
             _vpp: vpp,

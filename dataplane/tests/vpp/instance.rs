@@ -134,7 +134,8 @@ impl Drop for Instance {
     }
 }
 
-fn spawn(installed: &Installed, directory: &Path, room: Room) -> Child {
+/// Writes a start-up configuration for a VPP with its sockets in `directory`.
+pub(crate) fn configure(installed: &Installed, directory: &Path, room: Room) -> PathBuf {
     let own = |name: &str| directory.join(name).display().to_string();
     let plugins = installed
         .plugins
@@ -163,11 +164,17 @@ fn spawn(installed: &Installed, directory: &Path, room: Room) -> Child {
     );
     let file = own("startup.conf");
     fs::write(&file, text).unwrap();
-    let log = fs::File::create(own("out.log")).unwrap();
+    file.into()
+}
+
+fn spawn(installed: &Installed, directory: &Path, room: Room) -> Child {
+    let file = configure(installed, directory, room);
+    let log = fs::File::create(directory.join("out.log")).unwrap();
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL"])
         .arg(&installed.program)
-        .args(["-c", &file])
+        .arg("-c")
+        .arg(file)
         .stdin(Stdio::null())
         .stdout(log.try_clone().unwrap())
         .stderr(log)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 pub(crate) mod common;
 pub(crate) mod forwarder;
 mod shared;
+mod supervised;
 
 use common::*;
 

@@ -1,6 +1,7 @@
 //! Which VPP is at the other end, so that a restarted one is known as another.
 
 use std::fs;
+use std::path::Path;
 
 use tokio::net::UnixStream;
 
@@ -20,6 +21,22 @@ pub struct PeerProcess {
     pub pid: i32,
     /// When it started, in clock ticks since the machine did, where that can be read.
     pub started: Option<u64>,
+}
+
+impl PeerProcess {
+    /// The process that listens on a socket, whatever it does with its connections.
+    pub async fn listening(socket: &Path) -> Option<Self> {
+        peer(&UnixStream::connect(socket).await.ok()?)
+    }
+
+    /// Whether it still runs. One that only waits to be reaped does not.
+    pub fn is_alive(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        let state = stat
+            .rsplit_once(')')
+            .map_or("", |(_name, rest)| rest.trim_start());
+        !stat.is_empty() && started(&stat) == self.started && !state.starts_with(['Z', 'X'])
+    }
 }
 
 pub(super) fn peer(stream: &UnixStream) -> Option<PeerProcess> {

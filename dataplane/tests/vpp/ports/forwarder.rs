@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use causeway_dataplane::Backend;
 use causeway_dataplane::kernel::KernelConfig;
-use causeway_dataplane::vpp::{VppBackend, VppConfig};
+use causeway_dataplane::vpp::{Program, VppBackend, VppConfig, WATCHDOG};
 
 use crate::instance::{self, Instance};
 
@@ -15,11 +16,15 @@ pub(crate) const COVERED: &[&str] = &["/run", "/dev/shm"];
 /// Whether guests may share memory with VPP.
 static SHARED_MEMORY: AtomicBool = AtomicBool::new(false);
 
+/// How long VPP may be silent.
+pub(crate) static WATCHES: Mutex<Duration> = Mutex::new(WATCHDOG);
+/// The VPP that the backend keeps running, instead of the test's own.
+pub(crate) static PROGRAM: Mutex<Option<Program>> = Mutex::new(None);
+
 static VPP: Mutex<Option<Instance>> = Mutex::new(None);
 
-/// How many sandboxes are attached at once. The kernel makes a packet socket in some forty
-/// milliseconds, two for each sandbox, and in many more where others make some as well.
-pub(crate) const MANY: u16 = 20;
+/// How many sandboxes are attached at once: as many as the facade lets in.
+pub(crate) const MANY: u16 = 64;
 
 /// Lets the backends made from here on attach guests that share memory with VPP.
 pub(crate) fn share_memory() {
@@ -42,13 +47,16 @@ pub(crate) fn vpp() -> MutexGuard<'static, Option<Instance>> {
 }
 
 pub(crate) fn backend(kernel: KernelConfig) -> Arc<dyn Backend> {
-    let mut vpp = vpp();
-    let vpp = vpp.get_or_insert_with(|| Instance::start("/run/vpp"));
-    let (socket, stats) = (vpp.socket(), vpp.stats());
+    if PROGRAM.lock().unwrap().is_none() {
+        vpp().get_or_insert_with(|| Instance::start("/run/vpp"));
+    }
+    let (socket, stats) = ("/run/vpp/api.sock".into(), "/run/vpp/stats.sock".into());
     Arc::new(VppBackend::new(VppConfig {
         socket,
         stats,
         shared_memory: SHARED_MEMORY.load(Ordering::Relaxed),
+        watchdog: *WATCHES.lock().unwrap(),
+        supervise: PROGRAM.lock().unwrap().clone(),
         kernel,
     }))
 }
