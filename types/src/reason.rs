@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
-    /// The dataplane drops a packet.
+    /// The dataplane's packet filter drops a packet.
     Dataplane,
+    /// The forwarder drops a packet that it is to carry by itself.
+    Forwarder,
     /// The egress proxy refuses a connection, a request or a query.
     Egress,
 }
@@ -81,6 +83,8 @@ reasons! {
     NoSuchSandbox = 15, "no_such_sandbox", Dataplane;
     /// The packet was sent to the router itself, which does not offer that service.
     RouterService = 16, "router_service", Dataplane;
+    /// VPP gave the packet up: its hop limit was used up, it was too large, cut short or damaged.
+    Forwarder = 17, "forwarder", Forwarder;
 
     /// The source address belongs to no sandbox that the proxy knows.
     UnknownSandbox = 32, "unknown_sandbox", Egress;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use causeway_types::SandboxUid;
+use causeway_types::{Reason, SandboxUid};
 use tokio::sync::Mutex;
-use vpp_config::stats::{Combined, Stats, StatsError};
+use vpp_config::stats::{Combined, Stats, StatsError, Value};
 
 use super::make::Port;
 use crate::backend::Counters;
@@ -27,7 +27,7 @@ impl Traffic {
     }
 
     /// Puts what VPP counted in the place of what the border counted, which is only a part of
-    /// it. Where VPP's counters cannot be read, that part stays.
+    /// it, and adds what VPP dropped. Where VPP's counters cannot be read, that part stays.
     pub(super) async fn count(
         &self,
         generation: u64,
@@ -35,7 +35,7 @@ impl Traffic {
         counters: &mut Counters,
     ) {
         match self.read(generation).await {
-            Ok([received, sent]) => {
+            Ok(([received, sent], drops)) => {
                 for (uid, port) in ports {
                     let Some(sandbox) = counters.sandboxes.get_mut(uid) else {
                         continue;
@@ -48,13 +48,20 @@ impl Traffic {
                     sandbox.sent_bytes = from.bytes;
                     sandbox.received_packets = to.packets;
                     sandbox.received_bytes = to.bytes;
+                    let dropped = drops.as_ref().map_or(0, |drops| drops.total(at));
+                    if dropped > 0 {
+                        sandbox.drops.insert(Reason::Forwarder, dropped);
+                    }
                 }
             }
             Err(error) => tracing::debug!(%error, "VPP's counters are not read"),
         }
     }
 
-    async fn read(&self, generation: u64) -> Result<[Vec<Combined>; 2], StatsError> {
+    async fn read(
+        &self,
+        generation: u64,
+    ) -> Result<([Vec<Combined>; 2], Option<Value>), StatsError> {
         let stats = self.stats(generation).await?;
         let column = |name: &str| -> Result<Vec<Combined>, StatsError> {
             let value = stats.get(name)?;
@@ -62,14 +69,14 @@ impl Traffic {
                 return Ok(Vec::new());
             };
             let length = match &value {
-                vpp_config::stats::Value::Combined(threads) => {
-                    threads.iter().map(Vec::len).max().unwrap_or(0)
-                }
+                Value::Combined(threads) => threads.iter().map(Vec::len).max().unwrap_or(0),
                 _ => 0,
             };
             Ok((0..length).map(|at| value.total_combined(at)).collect())
         };
-        Ok([column("/if/rx")?, column("/if/tx")?])
+        // By the interface that a packet came from.
+        let drops = stats.get("/if/drops")?;
+        Ok(([column("/if/rx")?, column("/if/tx")?], drops))
     }
 
     async fn stats(&self, generation: u64) -> Result<Arc<Stats>, StatsError> {

@@ -84,6 +84,48 @@ fn what_is_unrestricted_never_comes_to_the_border() {
 }
 
 #[test]
+fn what_vpp_gives_up_is_counted_for_its_sender() {
+    isolated(
+        concat!(
+            module_path!(),
+            "::what_vpp_gives_up_is_counted_for_its_sender"
+        ),
+        async || {
+            let plane = dataplane().await;
+            let specs = [spec(1, &["front"]), spec(2, &["front"])];
+            for spec in &specs {
+                run(&format!("ip netns add {}", spec.id.name));
+                plane.attach(spec.clone()).await.unwrap();
+            }
+            await_ping("s1", specs[1].address);
+            let dropped = async |spec: &causeway_dataplane::SandboxSpec| {
+                // VPP writes its counters down now and then.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let counters = plane.counters().await.unwrap();
+                let drops = &counters.sandboxes[&spec.uid].drops;
+                drops
+                    .get(&causeway_types::Reason::Forwarder)
+                    .copied()
+                    .unwrap_or(0)
+            };
+            let before = dropped(&specs[0]).await;
+            let ping = |hops: u8| {
+                let line = "ip netns exec s1 ping -c 5 -i 0.01 -W 1";
+                shell(&format!("{line} -t {hops} {} || true", specs[1].address));
+            };
+            ping(64);
+            assert_eq!(dropped(&specs[0]).await, before);
+            ping(1);
+            let deadline = Instant::now() + PATIENCE;
+            while dropped(&specs[0]).await < before + 5 {
+                assert!(Instant::now() < deadline, "{:?}", plane.counters().await);
+            }
+            assert_eq!(dropped(&specs[1]).await, 0, "the other sent nothing of it");
+        },
+    );
+}
+
+#[test]
 fn a_vpp_that_restarts_gets_everything_back() {
     isolated(
         concat!(module_path!(), "::a_vpp_that_restarts_gets_everything_back"),
