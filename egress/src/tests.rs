@@ -8,6 +8,7 @@ mod explicit;
 mod names;
 mod opening;
 mod process;
+mod protocols;
 mod redaction;
 mod refusals;
 mod secrets;

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use causeway_policy::Denial;
 use causeway_types::{DomainName, Reason};
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{
+    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue,
+};
 use http::{Method, Response, StatusCode};
 use serde::Serialize;
 
@@ -83,6 +85,10 @@ pub(super) fn response(denial: &Denial, about: About<'_>) -> Response<Body> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(DENIED, HeaderValue::from_static(denial.reason.name()));
+    if denial.reason == Reason::AmbiguousRequest {
+        // Where such a request ends can be read in two ways too.
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
