@@ -3,6 +3,7 @@
 mod entry;
 mod exchange;
 mod gate;
+mod websocket;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -140,6 +141,7 @@ impl Http {
                     .timer(TokioTimer::new())
                     .auto_date_header(false)
                     .max_concurrent_streams(MAX_STREAMS)
+                    .enable_connect_protocol()
                     .max_header_list_size(64 * 1024)
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)

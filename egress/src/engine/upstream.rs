@@ -180,6 +180,15 @@ impl Pool {
 
     /// Opens a connection.
     pub(super) async fn connect(&self, target: &Target) -> Result<Upstream, UpstreamError> {
+        self.connect_with(target, self.config.as_ref()).await
+    }
+
+    /// Opens one with this configuration for TLS, or without TLS.
+    pub(super) async fn connect_with(
+        &self,
+        target: &Target,
+        config: Option<&Arc<ClientConfig>>,
+    ) -> Result<Upstream, UpstreamError> {
         let stream = self
             .session
             .dial(target.address, target.port)
@@ -187,7 +196,7 @@ impl Pool {
             .map_err(|error| match error {
                 DialError::TimedOut | DialError::Io(_) => Reason::UpstreamUnreachable,
             })?;
-        let Some(config) = &self.config else {
+        let Some(config) = config else {
             return self.handshake(stream, HttpVersion::Http1).await;
         };
         let name = target.name.as_ref().ok_or(Reason::NoName)?;

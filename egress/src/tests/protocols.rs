@@ -99,6 +99,113 @@ fn frames_flow_from_the_very_first() {
     );
 }
 
+/// A WebSocket server as far as the handshake goes.
+async fn websocket(world: &World, right: bool) {
+    let listener = TcpListener::bind((UPSTREAM, 443)).await.unwrap();
+    let acceptor = world.roots.acceptor(WEB, H1);
+    tokio::spawn(async move {
+        while let Ok((stream, _source)) = listener.accept().await {
+            let Ok(mut tls) = acceptor.accept(stream).await else {
+                continue;
+            };
+            tokio::spawn(async move {
+                let request = head(&mut tls).await;
+                assert!(request.starts_with("GET /ws?x=1 HTTP/1.1\r\n"), "{request}");
+                let lower = request.to_lowercase();
+                assert!(lower.contains("upgrade: websocket\r\n"), "{request}");
+                assert!(
+                    lower.contains("sec-websocket-protocol: chat\r\n"),
+                    "{request}"
+                );
+                let key = lower.find("sec-websocket-key: ").unwrap() + 19;
+                let key = request[key..].lines().next().unwrap();
+                let hashed = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+                let algorithm = &ring::digest::SHA1_FOR_LEGACY_USE_ONLY;
+                let digest = ring::digest::digest(algorithm, hashed.as_bytes());
+                use base64::Engine as _;
+                let accept = base64::engine::general_purpose::STANDARD.encode(digest);
+                let accept = if right { accept } else { "x".to_owned() };
+                let answer = format!(
+                    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                     Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: chat\r\n\r\n\x01\x05first"
+                );
+                tls.write_all(answer.as_bytes()).await.unwrap();
+                let (mut read, mut write) = tokio::io::split(tls);
+                let _ended = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+}
+
+fn extended(
+    path: &str,
+    protocol: &'static str,
+) -> http::Request<http_body_util::Full<bytes::Bytes>> {
+    http::Request::builder()
+        .method("CONNECT")
+        .uri(format!("https://{WEB}{path}"))
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-protocol", "chat")
+        .extension(hyper::ext::Protocol::from_static(protocol))
+        .body(http_body_util::Full::default())
+        .unwrap()
+}
+
+#[test]
+fn websocket_in_a_stream_of_http2() {
+    in_namespace(
+        "tests::protocols::websocket_in_a_stream_of_http2",
+        || async {
+            let world = World::new(&POLICY.replace("\"*\"", "GET").replace("\"/**\"", "\"/ws\""));
+            world.pin(WEB);
+            websocket(&world, true).await;
+            let mut client = Client::https(&world, 443, WEB, H2).await;
+            let mut response = client.send(extended("/ws?x=1", "websocket")).await.unwrap();
+            assert_eq!(response.status(), 200);
+            assert_eq!(response.headers()["sec-websocket-protocol"], "chat");
+            assert!(!response.headers().contains_key("sec-websocket-accept"));
+            let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+            let mut stream = hyper_util::rt::TokioIo::new(upgraded);
+            let mut frame = [0; 7];
+            stream.read_exact(&mut frame).await.unwrap();
+            assert_eq!(&frame, b"\x01\x05first");
+            stream.write_all(b"\x01\x04back").await.unwrap();
+            stream.read_exact(&mut frame[..6]).await.unwrap();
+            assert_eq!(&frame[..6], b"\x01\x04back");
+            // Judged like every request, beside the stream that lives on.
+            for (path, protocol, status, reason) in [
+                ("/other", "websocket", 403, "request_denied"),
+                ("/ws?x=1", "connect-udp", 501, "unsupported"),
+            ] {
+                let refused = client.send(extended(path, protocol)).await.unwrap();
+                assert_eq!(refused.status(), status);
+                assert_eq!(refused.headers()["x-causeway-denied"], reason);
+            }
+            stream.write_all(b"again").await.unwrap();
+            stream.read_exact(&mut frame[..5]).await.unwrap();
+            world.commit(vec![policies(&POLICY.replace("\"/**\"", "\"/b\""))]);
+            let ended = stream.read(&mut frame).await;
+            assert!(!matches!(ended, Ok(1..)), "cut: {ended:?}");
+        },
+    );
+}
+
+#[test]
+fn a_websocket_that_the_upstream_did_not_accept_is_none() {
+    in_namespace(
+        "tests::protocols::a_websocket_that_the_upstream_did_not_accept_is_none",
+        || async {
+            let world = World::new(POLICY);
+            world.pin(WEB);
+            websocket(&world, false).await;
+            let mut client = Client::https(&world, 443, WEB, H2).await;
+            let refused = client.send(extended("/ws?x=1", "websocket")).await.unwrap();
+            assert_eq!(refused.status(), 502);
+            assert_eq!(refused.headers()["x-causeway-denied"], "upstream_protocol");
+        },
+    );
+}
+
 async fn interim(alpn: &[&[u8]]) {
     let world = World::new(POLICY);
     world.pin(WEB);

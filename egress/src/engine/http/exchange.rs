@@ -14,6 +14,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 
+use super::websocket::{self, Extended};
 use super::{Entry, Http, Scheme};
 use crate::audit::{Outcome, Protocol};
 use crate::engine::authority::{self, Authority};
@@ -46,7 +47,8 @@ struct Answering {
 impl Http {
     /// Answers a request, from the upstream or with a refusal.
     pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        websocket::as_upgrade(&mut parts);
         let asked = match self.understand(&parts) {
             Ok(asked) => asked,
             Err(reason) => return self.refuse(&parts, None, &denial(reason)),
@@ -137,6 +139,7 @@ impl Http {
         entry: &Arc<Entry>,
     ) -> Result<Response<Body>, UpstreamError> {
         let client = parts.extensions.remove::<OnUpgrade>();
+        let extended = parts.extensions.remove::<Extended>();
         let protocol = strip_hop_by_hop(&mut parts.headers);
         let metrics = &self.session.shared.metrics;
         let carried = Carried::new(snapshot, self.session.uid(), permit)?.map(Arc::new);
@@ -152,7 +155,7 @@ impl Http {
         let upgrading = client
             .zip(protocol)
             .filter(|(_client, protocol)| upgrade::may_change_to(protocol))
-            .filter(|_| parts.version == Version::HTTP_11);
+            .filter(|_| parts.version == Version::HTTP_11 || extended.is_some());
         if let Some((_client, protocol)) = &upgrading {
             upgrade::request(&mut parts.headers, protocol.clone());
         }
@@ -164,7 +167,10 @@ impl Http {
         let body = outgoing(carried.as_ref(), &mut parts.headers, body, entry, shared).await?;
         let request = Request::from_parts(parts, body);
         let asked = Addressed { asked, target };
-        let (mut response, upstream) = self.send(&asked, request, &entry.bytes_out).await?;
+        let (mut response, upstream) = match extended {
+            None => self.send(&asked, request, &entry.bytes_out).await?,
+            Some(_) => self.send_alone(&asked, request, &entry.bytes_out).await?,
+        };
         metrics.requests_total.add(1);
         let guard = || Guard::new(carried.as_ref()?, entry, metrics);
         let joined = upgrading.is_some_and(|(client, _protocol)| {
@@ -176,7 +182,32 @@ impl Http {
                 guard(),
             )
         });
-        self.answer_from(response, upstream, entry, joined, guard())
+        let mut answer = self.answer_from(response, upstream, entry, joined, guard())?;
+        if let Some(extended) = extended {
+            websocket::as_connect(&extended, &mut answer, joined)?;
+        }
+        Ok(answer)
+    }
+
+    /// Sends the request on an HTTP/1.1 connection that is new and for nothing else.
+    async fn send_alone(
+        &self,
+        addressed: &Addressed<'_>,
+        request: Request<RequestBody>,
+        sent: &AtomicU64,
+    ) -> Result<(Response<Incoming>, Upstream), UpstreamError> {
+        let config = self
+            .session
+            .shared
+            .snapshot()
+            .trust
+            .client(HttpVersion::Http1);
+        let target = &addressed.asked.target;
+        let mut upstream = self.pool.connect_with(target, Some(&config)).await?;
+        let request = addressed.write(request, upstream.version())?;
+        let sent = upstream.send(request, sent).await;
+        let response = sent.map_err(|(error, _unsent)| error)?;
+        Ok((response, upstream))
     }
 
     /// Sends the request on a connection that is open, or on a new one when that one was closed
