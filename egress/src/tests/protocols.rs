@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base64::Engine as _;
 use causeway_types::Reason;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,9 +54,6 @@ async fn scripted(world: &World, answer: &'static [u8]) {
                         let (mut read, mut write) = tokio::io::split(tls);
                         let _ended = tokio::io::copy(&mut read, &mut write).await;
                         return;
-                    }
-                    if !answer.starts_with(b"HTTP/1.1 2") || answer.ends_with(b"\nopen") {
-                        continue;
                     }
                 }
             });
@@ -122,7 +120,6 @@ async fn websocket(world: &World, right: bool) {
                 let hashed = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
                 let algorithm = &ring::digest::SHA1_FOR_LEGACY_USE_ONLY;
                 let digest = ring::digest::digest(algorithm, hashed.as_bytes());
-                use base64::Engine as _;
                 let accept = base64::engine::general_purpose::STANDARD.encode(digest);
                 let accept = if right { accept } else { "x".to_owned() };
                 let answer = format!(
@@ -359,9 +356,18 @@ fn peak() -> u64 {
     kibibytes * 1024
 }
 
+/// The length of a large body, in bytes.
+const SIZE: usize = 200 << 20;
+
+async fn send(to: &mut (impl AsyncWrite + Unpin)) {
+    let piece = vec![b'x'; 1 << 16];
+    for _piece in 0..SIZE / piece.len() {
+        to.write_all(&piece).await.unwrap();
+    }
+}
+
 #[test]
 fn large_bodies_take_constant_memory() {
-    const SIZE: usize = 200 << 20;
     in_namespace(
         "tests::protocols::large_bodies_take_constant_memory",
         || async {
@@ -387,12 +393,6 @@ fn large_bodies_take_constant_memory() {
                 }
             })
             .await;
-            async fn send(to: &mut (impl AsyncWrite + Unpin)) {
-                let piece = vec![b'x'; 1 << 16];
-                for _piece in 0..SIZE / piece.len() {
-                    to.write_all(&piece).await.unwrap();
-                }
-            }
             let before = peak();
             let mut client = world.connect(80).await;
             let post = format!("POST /a HTTP/1.1\r\nHost: {WEB}\r\nContent-Length: {SIZE}\r\n\r\n");
@@ -438,6 +438,42 @@ fn each_request_of_a_connection_is_judged_anew() {
     );
 }
 
+/// Header lines that some parser reads in another way than some other.
+const HOSTILE: &[&str] = &[
+    "Content-Length: 5\r\nContent-Length: 6",
+    "Content-Length: 5, 5",
+    "Content-Length: 5, 6",
+    "Content-Length: +5",
+    "Content-Length: -5",
+    "Content-Length: 0x5",
+    "Content-Length: 5 5",
+    "Content-Length: 5_0",
+    "Content-Length: ",
+    "Content-Length: 99999999999999999999",
+    "Content-Length : 5",
+    "Content-Length: 5\r\n 0",
+    "Transfer-Encoding: xchunked",
+    "Transfer-Encoding: chunked, identity",
+    "Transfer-Encoding: identity",
+    "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding: chunked, chunked",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
+    "Transfer-Encoding : chunked",
+    "Transfer-Encoding\t: chunked",
+    "Transfer-Encoding: \u{b}chunked",
+    "Transfer-Encoding:\r\n chunked",
+    "Transfer_Encoding : chunked",
+    " Transfer-Encoding: chunked",
+    "X: a\rTransfer-Encoding: chunked",
+    "X: a\0b",
+    "X\0: a",
+    "X y: a",
+    "(x): a",
+    "Host: other.example",
+    "Host : other.example",
+];
+
 #[test]
 fn requests_with_two_readings_are_refused() {
     in_namespace(
@@ -473,40 +509,7 @@ fn requests_with_two_readings_are_refused() {
             let post = |headers: &str| {
                 format!("POST /p HTTP/1.1\r\nHost: {WEB}\r\n{headers}\r\n\r\n{smuggled}")
             };
-            for hostile in [
-                "Content-Length: 5\r\nContent-Length: 6",
-                "Content-Length: 5, 5",
-                "Content-Length: 5, 6",
-                "Content-Length: +5",
-                "Content-Length: -5",
-                "Content-Length: 0x5",
-                "Content-Length: 5 5",
-                "Content-Length: 5_0",
-                "Content-Length: ",
-                "Content-Length: 99999999999999999999",
-                "Content-Length : 5",
-                "Content-Length: 5\r\n 0",
-                "Transfer-Encoding: xchunked",
-                "Transfer-Encoding: chunked, identity",
-                "Transfer-Encoding: identity",
-                "Transfer-Encoding: gzip, chunked",
-                "Transfer-Encoding: chunked, chunked",
-                "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
-                "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity",
-                "Transfer-Encoding : chunked",
-                "Transfer-Encoding\t: chunked",
-                "Transfer-Encoding: \u{b}chunked",
-                "Transfer-Encoding:\r\n chunked",
-                "Transfer_Encoding : chunked",
-                " Transfer-Encoding: chunked",
-                "X: a\rTransfer-Encoding: chunked",
-                "X: a\0b",
-                "X\0: a",
-                "X y: a",
-                "(x): a",
-                "Host: other.example",
-                "Host : other.example",
-            ] {
+            for hostile in HOSTILE {
                 let answer = exchange(post(hostile)).await;
                 assert!(answer.starts_with("HTTP/1.1 4"), "{hostile:?}: {answer:?}");
                 assert_eq!(
