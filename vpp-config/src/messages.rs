@@ -8,6 +8,11 @@
 //! - A [`Dump`] is answered by any number of details, and by nothing at its end.
 //! - A [`Get`] is answered by details and a reply, which may say to go on from a cursor.
 //! - An [`EventMessage`] comes unasked once it has been asked for.
+//!
+//! Causeway's dataplane uses those of [`attach`], [`classify`], [`feature`], [`interface`], [`ip`],
+//! [`l2`], [`memclnt`] and [`neighbor`]. The others are for whoever uses this library otherwise; all
+//! are checked against VPP's definitions, and [`abf`], [`acl`], [`policer`], [`punt`], [`sr`] and
+//! [`urpf`] on a live VPP as well.
 
 #![expect(
     clippy::unreadable_literal,
