@@ -14,7 +14,7 @@ use causeway_types::DomainName;
 
 pub use dns::dns_query;
 pub use netlink::netlink_reply;
-pub use policy::{policy_decision, policy_file};
+pub use policy::{policy_decision, policy_file, policy_import};
 pub use secrets::{placeholder_swap, redaction};
 pub use vpp::{vpp_reply, vpp_stats};
 

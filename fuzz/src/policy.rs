@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use causeway_policy::import::{Dialect, ImportOptions, import};
 use causeway_policy::{
     CanonicalPath, Connect, Document, Effective, Guardrail, Outcome, Policy, Protocol, Query,
     Request, Reserved, check, explain, parse, parse_cases,
 };
-use causeway_policy::import::{Dialect, ImportOptions, import};
 use causeway_types::{DomainName, Labels, PolicyName, TenantName};
 
 /// A file is taken or refused with at least one problem, and what is taken reads the same again.

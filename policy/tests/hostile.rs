@@ -88,7 +88,8 @@ fn file(name: &str, spec: &str) -> String {
 #[test]
 fn four_mebibytes_of_rules_are_read_or_refused() {
     let rules = |count: usize| -> String {
-        let rule = |n| format!("{{to: [n{n}.{}.example], ports: [443]}}", "x".repeat(22));
+        let label = "x".repeat(45);
+        let rule = |n| format!("{{to: [n{n}.{label}.{label}.{label}.example], ports: [443]}}");
         (0..count).map(rule).collect::<Vec<_>>().join(", ")
     };
     let start = cpu();
