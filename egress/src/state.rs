@@ -119,10 +119,8 @@ impl Snapshot {
 
     /// Whether a secret that goes along has no value.
     pub(crate) fn lacks(&self, permit: &RequestPermit) -> bool {
-        let injected = permit.injections.iter().map(|i| (&i.tenant, &i.secret));
-        let swapped = permit.replacements.iter().map(|r| (&r.tenant, &r.secret));
-        injected
-            .chain(swapped)
+        permit
+            .secrets()
             .any(|(tenant, name)| self.secret(tenant, name).is_none())
     }
 

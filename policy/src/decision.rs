@@ -6,7 +6,7 @@ use std::sync::Arc;
 use causeway_types::{DomainName, Reason, SecretName, TenantName};
 use serde::Serialize;
 
-use crate::model::{CanonicalPath, Format, Place, Protocol, RuleRef, Slot};
+use crate::model::{CanonicalPath, Format, Place, Protocol, RuleRef, Signing, Slot};
 
 /// A connection that a sandbox wants to open.
 #[derive(Debug, Clone, Copy)]
@@ -74,6 +74,8 @@ pub struct RequestPermit {
     pub injections: Vec<Arc<Injection>>,
     /// The placeholders to swap, each secret once, and none that is injected.
     pub replacements: Vec<Arc<Replacement>>,
+    /// The signature to make anew.
+    pub signature: Option<Arc<Signature>>,
     /// Set when it passes only because the mode is `audit`: what `enforce` would have said.
     pub audit: Option<Denial>,
 }
@@ -100,4 +102,25 @@ pub struct Replacement {
     pub secret: SecretName,
     /// Where; sorted.
     pub places: Vec<Place>,
+}
+
+/// A secret that requests are signed with.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Signature {
+    /// The tenant that owns it.
+    pub tenant: TenantName,
+    /// The secret.
+    pub secret: SecretName,
+    /// How.
+    pub signing: Signing,
+}
+
+impl RequestPermit {
+    /// The secrets that go along, with their owners.
+    pub fn secrets(&self) -> impl Iterator<Item = (&TenantName, &SecretName)> {
+        let injected = self.injections.iter().map(|i| (&i.tenant, &i.secret));
+        let swapped = self.replacements.iter().map(|r| (&r.tenant, &r.secret));
+        let signed = self.signature.iter().map(|s| (&s.tenant, &s.secret));
+        injected.chain(swapped).chain(signed)
+    }
 }

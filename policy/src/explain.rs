@@ -180,9 +180,8 @@ impl Asked<'_> {
             match effective.send_to(&target, self.query.tls) {
                 Err(denial) => return refused(denial, connected.inspect),
                 Ok(permit) => {
-                    let injected = permit.injections.iter().map(|i| i.secret.clone());
-                    let swapped = permit.replacements.iter().map(|r| r.secret.clone());
-                    passed.secrets = injected.chain(swapped).collect();
+                    let secrets = permit.secrets().map(|(_owner, name)| name.clone());
+                    passed.secrets = secrets.collect();
                     passed.rule = permit.rule;
                     audit = permit.audit;
                 }

@@ -30,6 +30,7 @@ pub use cases::{Case, CaseResult, Cases, Expected, MAX_CASES, parse_cases};
 pub use compile::{Effective, select};
 pub use decision::{
     Connect, ConnectPermit, Decision, Denial, Injection, Replacement, Request, RequestPermit,
+    Signature,
 };
 pub use diff::{
     Change, DestinationChange, DocumentChange, EntryChange, PolicyDiff, PolicySet, SandboxesChange,

@@ -26,7 +26,7 @@ pub use rule::{
 };
 pub use secret::{
     Format, FormatError, HeaderName, HeaderNameError, ParameterName, ParameterNameError, Place,
-    SecretUse, Slot, Treatment,
+    SecretUse, Signing, Slot, Treatment,
 };
 
 /// One document of a policy file.

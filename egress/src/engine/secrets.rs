@@ -4,6 +4,7 @@ mod answer;
 mod coding;
 mod head;
 mod request;
+mod sign;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ pub(super) use answer::{Guard, Scrubbed};
 pub(super) use head::remove_alike;
 pub(crate) use request::RequestBody;
 pub(super) use request::outgoing;
+pub(super) use sign::Unsigned;
 
 /// What goes along with a request.
 pub(super) struct Carried {
@@ -28,6 +30,8 @@ pub(super) struct Carried {
     query: Swaps,
     path: Swaps,
     body: Swaps,
+    /// The keys that requests are signed with.
+    signature: Option<Arc<SecretValue>>,
     /// What its answer is searched for.
     needles: Vec<Arc<Needles>>,
     secrets: Vec<Arc<SecretValue>>,
@@ -40,7 +44,7 @@ impl Carried {
         uid: SandboxUid,
         permit: &RequestPermit,
     ) -> Result<Option<Self>, Reason> {
-        if permit.injections.is_empty() && permit.replacements.is_empty() {
+        if permit.secrets().next().is_none() {
             return Ok(None);
         }
         let mut used: Vec<&Arc<Secret>> = Vec::new();
@@ -59,6 +63,13 @@ impl Carried {
             swapped.push((swap, secret));
             used.push(secret);
         }
+        // It never leaves: only signatures do, so answers are not searched for it.
+        let signature = permit.signature.as_ref().map(|signature| {
+            let secret = snapshot.secret(&signature.tenant, &signature.secret);
+            let secret = secret.ok_or(Reason::SecretMissing)?;
+            Ok(Arc::clone(&secret.value))
+        });
+        let signature = signature.transpose()?;
         let key = snapshot.placeholders.as_ref();
         let in_place = |place| {
             let here = swapped
@@ -76,6 +87,7 @@ impl Carried {
             query: in_place(Place::Query),
             path: in_place(Place::Path),
             body: in_place(Place::Body),
+            signature,
             needles: used
                 .iter()
                 .filter_map(|secret| secret.needles().map(Arc::clone))

@@ -4,6 +4,8 @@
 //! After "Signature Version 4 for API requests" in the AWS General Reference, and "Signature
 //! Calculations for the Authorization Header: Transferring Payload in Multiple Chunks" of S3.
 
+pub mod chunked;
+
 use std::fmt::{self, Write as _};
 
 use ring::{digest, hmac};

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use causeway_types::Reason;
 use http::{HeaderMap, Request, Response};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,6 +18,7 @@ use super::client::{Client, tls};
 use super::upstream::{Log, ok, upstream};
 use super::world::{World, in_namespace, placeholder, policies, secret};
 use crate::control::ToProxy;
+use crate::secrets::sigv4::{Credentials, Scope, Signed, Signer, sha256};
 
 pub(super) const POLICY: &str = r#"
 apiVersion: causeway/v1
@@ -473,4 +474,170 @@ fn a_new_value_counts_at_once_and_a_deleted_one_cuts() {
             assert_eq!(client.get(API, "/").await.0, 200);
         },
     );
+}
+
+const SIGNED: &str = r#"
+apiVersion: causeway/v1
+kind: Policy
+metadata: { name: agent, tenant: acme }
+spec:
+  selector: {}
+  egress:
+    - { name: api, to: ["api.allowed.example"] }
+  secrets:
+    AWS: { hosts: ["api.allowed.example"], sign: aws_sigv4 }
+"#;
+
+/// A request that the client signed with keys of its own.
+fn signed_request(
+    client: &Client,
+    path: &str,
+    content: &str,
+    algorithm: &str,
+) -> Request<Full<Bytes>> {
+    let mut request = client.request("PUT", API, path, "");
+    let scope = "CLIENTKEY/20260102/eu-west-1/s3/aws4_request";
+    for (name, value) in [
+        ("x-amz-date", "20260102T030405Z"),
+        ("x-amz-content-sha256", content),
+        ("x-amz-security-token", "the-clients"),
+        (
+            "authorization",
+            &format!(
+                "{algorithm} Credential={scope}, SignedHeaders=host;x-amz-date, Signature={}",
+                "0".repeat(64)
+            ),
+        ),
+    ] {
+        let value = http::HeaderValue::from_str(value).unwrap();
+        let name = http::HeaderName::try_from(name).unwrap();
+        request.headers_mut().insert(name, value);
+    }
+    request
+}
+
+/// The signature that the real keys make of what arrived.
+fn expected(seen: &super::upstream::Seen, content: &str) -> String {
+    let credentials = Credentials::parse(KEYS.as_bytes()).unwrap();
+    let scope = Scope::parse("K/20260102/eu-west-1/s3/aws4_request").unwrap();
+    let signer = Signer::new(&credentials, scope, "20260102T030405Z").unwrap();
+    let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let headers = [
+        header("host", API),
+        header("x-amz-date", "20260102T030405Z"),
+        header("x-amz-content-sha256", content),
+        header("x-amz-security-token", "t0ken/of=ours"),
+    ];
+    signer.request(&Signed {
+        method: "PUT",
+        path: seen.uri.path(),
+        query: seen.uri.query().unwrap_or_default(),
+        headers: &headers,
+        payload: content,
+    })
+}
+
+const KEYS: &str = "AKIDREAL:r3al/secret+key:t0ken/of=ours";
+
+async fn signatures(alpn: &[&[u8]]) {
+    let world = World::new(SIGNED);
+    world.commit(vec![ToProxy::Secret {
+        tenant: "acme".parse().unwrap(),
+        name: "AWS".parse().unwrap(),
+        value: secret(KEYS),
+    }]);
+    let log = upstream(&world, API, alpn, ok).await;
+    let mut client = Client::https(&world, 443, API, alpn).await;
+    let hmac = "AWS4-HMAC-SHA256";
+    let digest = sha256(b"content");
+    for content in [
+        "UNSIGNED-PAYLOAD",
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        &digest,
+    ] {
+        let request = signed_request(&client, "/a%20b?list=1", content, hmac);
+        assert_eq!(client.send(request).await.unwrap().status(), 200);
+        let seen = log.last();
+        let signature = expected(&seen, content);
+        let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
+        assert_eq!(
+            seen.headers["authorization"],
+            format!(
+                "{hmac} Credential=AKIDREAL/20260102/eu-west-1/s3/aws4_request, \
+                 SignedHeaders={names}, Signature={signature}"
+            )
+        );
+        assert_eq!(seen.headers["x-amz-security-token"], "t0ken/of=ours");
+    }
+    // Chunk by chunk: the body keeps its length.
+    let dummy = "0".repeat(64);
+    let body = format!("5;chunk-signature={dummy}\r\nhello\r\n0;chunk-signature={dummy}\r\n\r\n");
+    let word = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
+    let request = signed_request(&client, "/x", word, hmac);
+    let request = request.map(|_empty| Full::new(Bytes::from(body.clone())));
+    assert_eq!(client.send(request).await.unwrap().status(), 200);
+    let seen = log.last();
+    let credentials = Credentials::parse(KEYS.as_bytes()).unwrap();
+    let scope = Scope::parse("K/20260102/eu-west-1/s3/aws4_request").unwrap();
+    let signer = Signer::new(&credentials, scope, "20260102T030405Z").unwrap();
+    let first = signer.chunk(&expected(&seen, word), b"hello");
+    let last = signer.chunk(&first, b"");
+    let signed = format!("5;chunk-signature={first}\r\nhello\r\n0;chunk-signature={last}\r\n\r\n");
+    assert_eq!(seen.body, signed);
+    // In the query.
+    let path = "/x?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=CLIENTKEY%2F20260102%2F\
+                eu-west-1%2Fs3%2Faws4_request&X-Amz-Date=20260102T030405Z&X-Amz-Expires=60&\
+                X-Amz-SignedHeaders=host&X-Amz-Signature=00";
+    assert_eq!(client.get(API, path).await.0, 200);
+    let query = log.last().uri.query().unwrap().to_owned();
+    let (covered, signature) = query.split_once("&X-Amz-Signature=").unwrap();
+    assert!(
+        covered.contains("X-Amz-Credential=AKIDREAL%2F20260102"),
+        "{query}"
+    );
+    assert!(
+        covered.contains("X-Amz-Security-Token=t0ken%2Fof%3Dours"),
+        "{query}"
+    );
+    let headers = [("host".to_owned(), API.to_owned())];
+    let own = signer.request(&Signed {
+        method: "GET",
+        path: "/x",
+        query: covered,
+        headers: &headers,
+        payload: "UNSIGNED-PAYLOAD",
+    });
+    assert_eq!(signature, own);
+    // What cannot be signed is refused, and what is not signed goes as it is.
+    let count = log.count();
+    for (algorithm, content) in [
+        ("AWS4-ECDSA-P256-SHA256", "UNSIGNED-PAYLOAD"),
+        (hmac, "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"),
+        ("Bearer", "UNSIGNED-PAYLOAD"),
+    ] {
+        let request = signed_request(&client, "/x", content, algorithm);
+        let response = client.send(request).await.unwrap();
+        assert_eq!(
+            denied(&response),
+            Some("unsupported"),
+            "{algorithm} {content}"
+        );
+    }
+    assert_eq!(log.count(), count);
+    assert_eq!(client.get(API, "/public").await.0, 200);
+    assert!(!log.last().headers.contains_key("authorization"));
+}
+
+#[test]
+fn signatures_are_made_anew_http1() {
+    in_namespace("tests::secrets::signatures_are_made_anew_http1", || {
+        signatures(H1)
+    });
+}
+
+#[test]
+fn signatures_are_made_anew_http2() {
+    in_namespace("tests::secrets::signatures_are_made_anew_http2", || {
+        signatures(H2)
+    });
 }

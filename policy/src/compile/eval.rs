@@ -57,6 +57,7 @@ impl Effective {
             rule: passed.rule,
             injections: taken.injections,
             replacements: taken.replacements,
+            signature: taken.signatures.into_iter().next(),
             audit: passed.audit,
         })
     }

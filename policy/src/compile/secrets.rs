@@ -5,8 +5,8 @@ use std::sync::Arc;
 use causeway_types::{DomainName, Reason, SecretName, TenantName};
 
 use super::index::NameIndex;
-use crate::decision::{Injection, Replacement};
-use crate::model::{Policy, SecretUse, Treatment};
+use crate::decision::{Injection, Replacement, Signature};
+use crate::model::{Place, Policy, SecretUse, Slot, Treatment};
 
 /// The secrets of several policies, found by name.
 #[derive(Debug, Clone, Default)]
@@ -21,6 +21,7 @@ pub(super) struct Secrets {
 enum Use {
     Inject(Arc<Injection>),
     Replace(Arc<Replacement>),
+    Sign(Arc<Signature>),
 }
 
 /// What goes with one request.
@@ -28,6 +29,8 @@ enum Use {
 pub(super) struct Taken {
     pub(super) injections: Vec<Arc<Injection>>,
     pub(super) replacements: Vec<Arc<Replacement>>,
+    /// At most one when there is no conflict.
+    pub(super) signatures: Vec<Arc<Signature>>,
 }
 
 impl Taken {
@@ -63,7 +66,28 @@ impl Taken {
                 .iter()
                 .any(|swap| (&swap.tenant, &swap.secret) == (&injection.tenant, &injection.secret))
         });
-        one_slot || both_ways
+        one_slot || both_ways || self.signature_conflicts()
+    }
+
+    /// Whether a signature is made twice, is set as well, or covers a body that is swapped.
+    fn signature_conflicts(&self) -> bool {
+        let Some(signature) = self.signatures.first() else {
+            return false;
+        };
+        let owner = (&signature.tenant, &signature.secret);
+        let set = self.injections.iter().any(|injection| {
+            let reserved = match &injection.into {
+                Slot::Header(header) => {
+                    header.as_str() == "authorization" || header.as_str().starts_with("x-amz-")
+                }
+                Slot::Query(name) => name.as_str().to_ascii_lowercase().starts_with("x-amz-"),
+            };
+            reserved || (&injection.tenant, &injection.secret) == owner
+        });
+        let swapped = self.replacements.iter().any(|swap| {
+            swap.places.contains(&Place::Body) || (&swap.tenant, &swap.secret) == owner
+        });
+        self.signatures.len() > 1 || set || swapped
     }
 }
 
@@ -103,6 +127,11 @@ impl Secrets {
                 self.replacements.push(Arc::clone(&replacement));
                 Use::Replace(replacement)
             }
+            Treatment::Sign(signing) => Use::Sign(Arc::new(Signature {
+                tenant: tenant.clone(),
+                secret: name.clone(),
+                signing: *signing,
+            })),
         }
     }
 
@@ -119,15 +148,20 @@ impl Secrets {
             match used {
                 Some(Use::Inject(injection)) => taken.injections.push(Arc::clone(injection)),
                 Some(Use::Replace(swap)) => taken.replacements.push(Arc::clone(swap)),
+                Some(Use::Sign(signature)) => taken.signatures.push(Arc::clone(signature)),
                 None => {}
             }
         }
-        let any = !taken.injections.is_empty() || !taken.replacements.is_empty();
+        let any = !taken.injections.is_empty()
+            || !taken.replacements.is_empty()
+            || !taken.signatures.is_empty();
         if any && !tls {
             return Err(Reason::SecretOnPlaintext);
         }
         taken.injections.sort();
         taken.injections.dedup();
+        taken.signatures.sort();
+        taken.signatures.dedup();
         taken.merge_replacements();
         if taken.conflicts() {
             return Err(Reason::SecretConflict);

@@ -30,6 +30,22 @@ pub enum Treatment {
     },
     /// The placeholder that the sandbox holds is swapped for the secret in these places.
     Replace(Vec<Place>),
+    /// A signature that the client made with keys of no value is made anew with the secret.
+    Sign(Signing),
+}
+
+/// A way of signing requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Signing {
+    /// AWS Signature Version 4. The secret is `KEY_ID:SECRET_KEY`, with `:SESSION_TOKEN` for
+    /// temporary keys.
+    AwsSigv4,
+}
+
+impl Signing {
+    /// Every way, with its name in files.
+    pub const ALL: [(&'static str, Self); 1] = [("aws_sigv4", Self::AwsSigv4)];
 }
 
 /// Where a secret is set.

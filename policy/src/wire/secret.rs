@@ -9,7 +9,7 @@ use super::fields::{Fields, clip, list, pairs, text, word};
 use crate::bounds;
 use crate::model::{
     Format, FormatError, HeaderName, HeaderNameError, NamePattern, ParameterName, Place, SecretUse,
-    Slot, Treatment,
+    Signing, Slot, Treatment,
 };
 use crate::problems::Problems;
 use crate::yaml::Node;
@@ -58,7 +58,12 @@ pub(super) fn read(node: &Node, problems: &mut Problems<'_>) -> Secrets {
 
 fn secret(node: &Node, name: &SecretName, problems: &mut Problems<'_>) -> Option<SecretUse> {
     let what = format!("the secret `{name}`");
-    let fields = Fields::read(node, &what, &["hosts", "inject", "replace"], problems)?;
+    let fields = Fields::read(
+        node,
+        &what,
+        &["hosts", "inject", "replace", "sign"],
+        problems,
+    )?;
     let help = "list the hosts that it may go to: without them it goes nowhere";
     let hosts = fields
         .require("hosts", &what, help, problems)
@@ -69,22 +74,25 @@ fn secret(node: &Node, name: &SecretName, problems: &mut Problems<'_>) -> Option
                 .filter_map(|node| host(node, problems))
                 .collect()
         });
-    let treatment = match (fields.key("inject"), fields.key("replace")) {
-        (Some(_), Some(place)) => {
-            let help = "keep `inject` to set a header or parameter, or `replace` to swap the \
-                        placeholder";
-            let message = format!("{what} has `inject` or `replace`, not both");
+    let ways = ["inject", "replace", "sign"].map(|way| fields.key(way).map(|place| (way, place)));
+    let mut ways = ways.into_iter().flatten();
+    let treatment = match (ways.next(), ways.next()) {
+        (Some(_), Some((_, place))) => {
+            let help = "keep `inject` to set a header or parameter, `replace` to swap the \
+                        placeholder, or `sign` to sign requests";
+            let message = format!("{what} has one of `inject`, `replace` and `sign`");
             problems.error(place, message, help);
             None
         }
-        (Some(_), None) => fields.get("inject").and_then(|node| inject(node, problems)),
-        (None, Some(_)) => fields
-            .get("replace")
-            .and_then(|node| replace(node, problems)),
-        (None, None) => {
-            let help = "write `inject: { header: authorization, format: \"Bearer {secret}\" }` or \
-                        `replace: [header]`";
-            let message = format!("{what} needs `inject` or `replace`");
+        (Some((way, _)), None) => fields.get(way).and_then(|node| match way {
+            "inject" => inject(node, problems),
+            "replace" => replace(node, problems),
+            _ => word(node, "sign", &Signing::ALL, problems).map(Treatment::Sign),
+        }),
+        (None, _) => {
+            let help = "write `inject: { header: authorization, format: \"Bearer {secret}\" }`, \
+                        `replace: [header]` or `sign: aws_sigv4`";
+            let message = format!("{what} needs `inject`, `replace` or `sign`");
             problems.error(fields.span.clone(), message, help);
             None
         }

@@ -329,6 +329,39 @@ fn secrets_that_could_match_two_ways_fail_closed() {
 }
 
 #[test]
+fn one_signature_or_none() {
+    let secret = |name: &str, treatment: &str| {
+        format!("egress: [{{to: ['**']}}], secrets: {{{name}: {{hosts: ['a.test'], {treatment}}}}}")
+    };
+    let of = |one: &str, two: &str| {
+        let rules = effective(&[&secret("A", "sign: aws_sigv4"), &secret(one, two)], &[]);
+        request(&rules, "a.test", true, "GET", "/").map_err(|denial| denial.reason)
+    };
+    let permit = of("B", "replace: [header, query, path]").unwrap();
+    assert_eq!(permit.signature.as_ref().unwrap().secret.as_str(), "A");
+    assert_eq!(permit.secrets().count(), 2);
+    assert!(of("A", "sign: aws_sigv4").is_ok(), "the same");
+    assert!(of("B", "inject: {header: x-key}").is_ok());
+    for (name, treatment) in [
+        ("B", "sign: aws_sigv4"),
+        ("B", "replace: [body]"),
+        ("B", "inject: {header: authorization}"),
+        ("B", "inject: {query: X-Amz-Signature}"),
+        ("A", "replace: [header]"),
+        ("A", "inject: {header: x-key}"),
+    ] {
+        assert_eq!(
+            of(name, treatment).unwrap_err(),
+            Reason::SecretConflict,
+            "{treatment}"
+        );
+    }
+    let rules = effective(&[&secret("A", "sign: aws_sigv4")], &[]);
+    let refused = reason(request(&rules, "a.test", false, "GET", "/"));
+    assert_eq!(refused, Reason::SecretOnPlaintext);
+}
+
+#[test]
 fn policies_that_swap_one_secret_add_up() {
     let secret =
         |places: &str| format!("secrets: {{A: {{hosts: ['a.test'], replace: [{places}]}}}}");

@@ -21,7 +21,7 @@ use crate::engine::authority::{self, Authority};
 use crate::engine::body::{Body, Watched};
 use crate::engine::headers::{check_framing, check_method, strip_hop_by_hop};
 use crate::engine::refuse::{self, About};
-use crate::engine::secrets::{Carried, Guard, RequestBody, outgoing};
+use crate::engine::secrets::{Carried, Guard, RequestBody, Unsigned, outgoing};
 use crate::engine::upgrade;
 use crate::engine::upstream::{Upstream, UpstreamError};
 use crate::judge::{self, Subject, Target};
@@ -118,7 +118,7 @@ impl Http {
             reason,
             rule: permit.rule.clone(),
         };
-        let secrets = !permit.injections.is_empty() || !permit.replacements.is_empty();
+        let secrets = permit.secrets().next().is_some();
         if secrets && !asked.target.tls {
             return Err(refuse(Reason::SecretOnPlaintext));
         }
@@ -164,7 +164,21 @@ impl Http {
         let counter = Arc::clone(&entry.bytes_out);
         let body = Watched::new(body, cut, counter, kept, drop).without_trailers(injected);
         let shared = &self.session.shared;
-        let body = outgoing(carried.as_ref(), &mut parts.headers, body, entry, shared).await?;
+        let body = match (&carried, &target) {
+            (Some(carried), Some(path)) if carried.signs() => {
+                let unsigned = Unsigned {
+                    method: parts.method.as_str(),
+                    authority: &asked.authority.text(),
+                    target: path.clone(),
+                };
+                let signed = carried
+                    .sign(unsigned, &mut parts.headers, body, shared)
+                    .await?;
+                target = Some(signed.0);
+                signed.1
+            }
+            _ => outgoing(carried.as_ref(), &mut parts.headers, body, entry, shared).await?,
+        };
         let request = Request::from_parts(parts, body);
         let asked = Addressed { asked, target };
         let (mut response, upstream) = match extended {

@@ -19,13 +19,14 @@ use super::{Carried, wiped};
 use crate::engine::body::{Body, BodyError, Watched, full};
 use crate::engine::http::Entry;
 use crate::metrics::Metrics;
+use crate::secrets::sigv4::chunked::{ChunkError, Chunks};
 use crate::secrets::syntax::Unwritable;
 use crate::secrets::{Swapper, Syntax};
 use crate::state::Shared;
 
 /// The longest body that is read whole before it is sent, so that its length is known: some
 /// servers refuse a body without one. Longer ones are sent in chunks.
-const MOST_GATHERED: u64 = 1024 * 1024;
+pub(super) const MOST_GATHERED: u64 = 1024 * 1024;
 /// What a body that was read whole may grow to.
 const MOST_GROWN: usize = 16 * 1024 * 1024;
 /// How long a client may pause in a body that is read whole.
@@ -39,6 +40,8 @@ pub(crate) enum RequestBody {
     Plain(Watched<Arc<Entry>>),
     /// With placeholders swapped as it passes.
     Swapped(Box<Swapped>),
+    /// Signed chunk by chunk as it passes.
+    Chunked(Box<Chunked>),
     /// Read whole. The room that it takes is given back with it.
     Whole(Full<Bytes>, Option<OwnedSemaphorePermit>),
 }
@@ -75,7 +78,7 @@ pub(in crate::engine) async fn outgoing(
         let pieces = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);
         if let Ok(permit) = Arc::clone(&shared.body_room).try_acquire_many_owned(pieces) {
             headers.remove(EXPECT);
-            let bytes = gather(body, usize::try_from(length).unwrap_or_default()).await?;
+            let bytes = gather(body, length).await?;
             match rewrite(carried, syntax, coding, &bytes).await? {
                 Rewritten::Same => {
                     return Ok(RequestBody::Whole(Full::new(bytes), Some(permit)));
@@ -102,9 +105,9 @@ pub(in crate::engine) async fn outgoing(
     Ok(RequestBody::Swapped(Box::new(stream)))
 }
 
-/// Reads a body of a known length.
-async fn gather(mut body: Body, length: usize) -> Result<Bytes, Reason> {
-    let mut bytes = Vec::with_capacity(length);
+/// Reads a body of at most `most` bytes.
+pub(super) async fn gather(mut body: Body, most: u64) -> Result<Bytes, Reason> {
+    let mut bytes = Vec::new();
     loop {
         match tokio::time::timeout(PAUSE, body.frame()).await {
             Err(_elapsed) => return Err(Reason::TimedOut),
@@ -116,6 +119,9 @@ async fn gather(mut body: Body, length: usize) -> Result<Bytes, Reason> {
             Ok(Some(Ok(frame))) => {
                 if let Some(data) = frame.data_ref() {
                     bytes.extend_from_slice(data);
+                }
+                if bytes.len() as u64 > most {
+                    return Err(Reason::TooLarge);
                 }
             }
         }
@@ -319,6 +325,51 @@ impl Swapped {
     }
 }
 
+/// A body whose chunks are signed anew.
+pub(crate) struct Chunked {
+    body: Watched<Arc<Entry>>,
+    chunks: Chunks,
+}
+
+impl RequestBody {
+    /// A body whose chunks are signed anew.
+    pub(super) fn chunked(body: Watched<Arc<Entry>>, chunks: Chunks) -> Self {
+        Self::Chunked(Box::new(Chunked { body, chunks }))
+    }
+}
+
+impl Chunked {
+    fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let refused = |error| {
+            let reason = match error {
+                ChunkError::Malformed => Reason::AmbiguousRequest,
+                ChunkError::TooLong { .. } => Reason::TooLarge,
+            };
+            Some(Err(BodyError::Refused(reason)))
+        };
+        loop {
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                None => return Poll::Ready(self.chunks.finish().err().and_then(refused)),
+                Some(frame) => frame?,
+            };
+            let data = match frame.into_data() {
+                Ok(data) => data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            };
+            let mut out = Vec::with_capacity(data.len());
+            if let Err(error) = self.chunks.push(&data, &mut out) {
+                return Poll::Ready(refused(error));
+            }
+            if !out.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(out.into()))));
+            }
+        }
+    }
+}
+
 impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = BodyError;
@@ -330,6 +381,7 @@ impl HttpBody for RequestBody {
         match self.get_mut() {
             Self::Plain(body) => Pin::new(body).poll_frame(context),
             Self::Swapped(body) => Pin::new(&mut **body).poll_frame(context),
+            Self::Chunked(body) => body.poll_frame(context),
             Self::Whole(body, _room) => Pin::new(body)
                 .poll_frame(context)
                 .map_err(|never| match never {}),
@@ -340,6 +392,7 @@ impl HttpBody for RequestBody {
         match self {
             Self::Plain(body) => body.is_end_stream(),
             Self::Swapped(body) => body.is_end_stream(),
+            Self::Chunked(body) => body.body.is_end_stream(),
             Self::Whole(body, _room) => body.is_end_stream(),
         }
     }
@@ -348,6 +401,8 @@ impl HttpBody for RequestBody {
         match self {
             Self::Plain(body) => body.size_hint(),
             Self::Swapped(body) => body.size_hint(),
+            // New signatures are as long as the old ones.
+            Self::Chunked(body) => body.body.size_hint(),
             Self::Whole(body, _room) => body.size_hint(),
         }
     }

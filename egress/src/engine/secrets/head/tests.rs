@@ -28,6 +28,7 @@ fn carried(secret: &[u8], into: &[Slot]) -> Carried {
         query: swaps.clone(),
         path: swaps.clone(),
         body: swaps,
+        signature: None,
         needles: Needles::new(secret).map(Arc::new).into_iter().collect(),
         secrets: vec![value],
     }
