@@ -59,19 +59,48 @@ impl Router {
         sandbox: &Namespace,
         address: Ipv6Addr,
     ) -> anyhow::Result<()> {
-        let mac = MacAddress::for_lease(address);
         let there = File::open(sandbox.path())?;
-        self.netlink
-            .create(RouteNetlinkMessage::NewLink(pair(port, &there, mac)))?;
-        let index = self.netlink.index(port)?;
-        self.netlink.address(index, GATEWAY, 64)?;
-        self.netlink.neighbour(index, address, mac)?;
-        self.netlink.neighbour(index, mac.link_local(), mac)?;
-        self.netlink.route(index, Ipv6Net::from(address), None)?;
+        let mac = MacAddress::for_lease(address);
+        let link = pair(port, MacAddress::GATEWAY, &there, INSIDE, mac);
+        self.netlink.create(RouteNetlinkMessage::NewLink(link))?;
+        self.wire_port(port, address)?;
         netns::enter(&there)?;
         let wired = wire_inside(address, mac);
         netns::enter(&self.home).context("cannot go back to the host's namespace")?;
         wired.with_context(|| format!("inside {}", sandbox.name))
+    }
+
+    /// Wires `sandbox` and the router to two links of the calling thread's namespace, `link` and
+    /// `border`, which something there is to join. The router's end is called as the link is.
+    pub(crate) fn attach_by(
+        &self,
+        [link, border]: [&str; 2],
+        sandbox: &Namespace,
+        address: Ipv6Addr,
+    ) -> anyhow::Result<()> {
+        let here = Netlink::open()?;
+        let there = File::open(sandbox.path())?;
+        let mac = MacAddress::for_lease(address);
+        let inside = pair(link, MacAddress::GATEWAY, &there, INSIDE, mac);
+        here.create(RouteNetlinkMessage::NewLink(inside))?;
+        let router = File::open(self.namespace.path())?;
+        let outside = pair(border, mac, &router, link, MacAddress::GATEWAY);
+        here.create(RouteNetlinkMessage::NewLink(outside))?;
+        self.netlink.up(self.netlink.index(link)?)?;
+        self.wire_port(link, address)?;
+        netns::enter(&there)?;
+        let wired = wire_inside(address, mac);
+        netns::enter(&self.home).context("cannot go back to the host's namespace")?;
+        wired.with_context(|| format!("inside {}", sandbox.name))
+    }
+
+    fn wire_port(&self, port: &str, address: Ipv6Addr) -> anyhow::Result<()> {
+        let mac = MacAddress::for_lease(address);
+        let index = self.netlink.index(port)?;
+        self.netlink.address(index, GATEWAY, 64)?;
+        self.netlink.neighbour(index, address, mac)?;
+        self.netlink.neighbour(index, mac.link_local(), mac)?;
+        self.netlink.route(index, Ipv6Net::from(address), None)
     }
 
     /// Takes the link called `port` away.
@@ -80,21 +109,27 @@ impl Router {
     }
 }
 
-/// A veth pair whose other end is inside the sandbox.
-fn pair(port: &str, sandbox: &File, mac: MacAddress) -> LinkMessage {
+/// A veth pair whose other end is in another namespace.
+fn pair(
+    port: &str,
+    port_mac: MacAddress,
+    there: &File,
+    inside: &str,
+    mac: MacAddress,
+) -> LinkMessage {
     let mut peer = LinkMessage::default();
     peer.attributes = vec![
-        LinkAttribute::IfName(INSIDE.to_owned()),
+        LinkAttribute::IfName(inside.to_owned()),
         LinkAttribute::Address(mac.octets().to_vec()),
         LinkAttribute::Mtu(MTU),
-        LinkAttribute::NetNsFd(sandbox.as_raw_fd()),
+        LinkAttribute::NetNsFd(there.as_raw_fd()),
     ];
     let mut message = LinkMessage::default();
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
     message.attributes = vec![
         LinkAttribute::IfName(port.to_owned()),
-        LinkAttribute::Address(MacAddress::GATEWAY.octets().to_vec()),
+        LinkAttribute::Address(port_mac.octets().to_vec()),
         LinkAttribute::Mtu(MTU),
         LinkAttribute::LinkInfo(vec![
             LinkInfo::Kind(InfoKind::Veth),

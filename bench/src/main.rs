@@ -107,7 +107,7 @@ const PARTS: &[Part] = &[
         measure: quarantine::measure,
     },
     Part {
-        names: &["forward.vpp", "resync.vpp"],
+        names: &["attach.vpp", "forward.vpp", "resync.vpp"],
         measure: vpp::measure,
     },
     Part {

@@ -20,6 +20,7 @@ use crate::stats::Samples;
 use crate::world::World;
 use crate::{iperf, netns};
 
+mod attach;
 mod console;
 mod floor;
 
@@ -42,16 +43,17 @@ pub(crate) fn measure(world: &mut World, report: &mut Report) -> anyhow::Result<
     let installed = match vpp::find() {
         Ok(installed) => installed,
         Err(why) => {
-            for name in NAMES {
+            for name in NAMES.into_iter().chain(attach::NAMES) {
                 report.missing(name, &why);
             }
             return Ok(());
         }
     };
+    attach::measure(&installed, world, report)?;
     let folder = world.folder().join("vpp");
     let mut running = vpp::Vpp::start(&installed, &folder)?;
     let runtime = world.runtime();
-    let mut plane = open(&runtime, &running)?;
+    let mut plane = open(&runtime, &running, "bench-vpp-border")?;
     forward(&runtime, &mut plane, &running.socket(), report)?;
 
     let mut sandboxes = Vec::new();
@@ -71,9 +73,9 @@ pub(crate) fn measure(world: &mut World, report: &mut Report) -> anyhow::Result<
     Ok(())
 }
 
-fn open(runtime: &Handle, running: &vpp::Vpp) -> anyhow::Result<OwnDataplane> {
+fn open(runtime: &Handle, running: &vpp::Vpp, border: &str) -> anyhow::Result<OwnDataplane> {
     let kernel = KernelConfig {
-        namespace: "bench-vpp-border".to_owned(),
+        namespace: border.to_owned(),
         operator_prefixes: vec![OPERATOR.parse()?],
         ..KernelConfig::default()
     };

@@ -45,6 +45,10 @@ pub(crate) const AIMS: &[Aim] = &[
         "attach.kernel.at_1000.p50_ms",
         Bound::TimesAtMost(1.5, "attach.floor.at_1000.p50_ms"),
     ),
+    aim(
+        "attach.vpp.p50_ms",
+        Bound::TimesAtMost(1.5, "attach.vpp_floor.p50_ms"),
+    ),
     aim("ipam.allocate_ns", Bound::Limit(10_000.0)),
     // An empty book lies in the processor's caches, which no fuller one does. From there on the
     // time must not follow the fill.

@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 use std::process::Command;
 
 use causeway::lab::{Namespace, run_ok};
+use causeway_types::MacAddress;
 use vpp_config::messages::attach::{AfPacketCreateV3, AfPacketFlags};
 use vpp_config::wire::FixedText;
 
@@ -45,16 +46,8 @@ impl Floor {
             ] {
                 run_ok(Command::new("ip").args(line.split(' ')))?;
             }
-            console.call(&AfPacketCreateV3 {
-                hw_addr: vpp_config::types::MacAddress([2, 0xfe, 0, 0, 0, u8::try_from(index)?]),
-                host_if_name: FixedText::new(&link).unwrap_or_default(),
-                rx_frame_size: PLACE,
-                tx_frame_size: PLACE,
-                rx_frames_per_block: PLACES,
-                tx_frames_per_block: PLACES,
-                flags: AfPacketFlags::CKSUM_GSO | AfPacketFlags::VERSION_2,
-                ..AfPacketCreateV3::default()
-            })?;
+            let port = [2, 0xfe, 0, 0, 0, u8::try_from(index)?];
+            console.call(&af_packet(&link, MacAddress::new(port)))?;
             for command in [
                 format!("set interface state host-{link} up"),
                 format!("set interface ip address host-{link} {router}/64"),
@@ -67,5 +60,19 @@ impl Floor {
             namespaces,
             address,
         })
+    }
+}
+
+/// An interface of the host for VPP, as the dataplane asks for one.
+pub(super) fn af_packet(link: &str, mac: MacAddress) -> AfPacketCreateV3 {
+    AfPacketCreateV3 {
+        hw_addr: vpp_config::types::MacAddress(mac.octets()),
+        host_if_name: FixedText::new(link).unwrap_or_default(),
+        rx_frame_size: PLACE,
+        tx_frame_size: PLACE,
+        rx_frames_per_block: PLACES,
+        tx_frames_per_block: PLACES,
+        flags: AfPacketFlags::CKSUM_GSO | AfPacketFlags::VERSION_2,
+        ..AfPacketCreateV3::default()
     }
 }
