@@ -1,7 +1,7 @@
 //! Clients that know of the proxy and say where they want to go: HTTP CONNECT, HTTP with
 //! absolute targets, and SOCKS version 5. Each port takes all of them; the first byte tells.
 //!
-//! What is asked for is resolved, judged and connected ([`Session::route`]), and then the
+//! What is asked for is resolved, judged and connected (`session/route.rs`), and then the
 //! connection goes on exactly as one that the dataplane delivered.
 
 pub mod socks;
