@@ -233,6 +233,6 @@ mod tests {
         assert_eq!(chosen("quarantine.p99_ms"), ["quarantine."]);
         assert_eq!(chosen("nothing"), Vec::<&str>::new());
         assert_eq!(parts("").count(), PARTS.len());
-        assert_eq!(parts("attach").count(), 5);
+        assert_eq!(parts("attach").count(), 6);
     }
 }
