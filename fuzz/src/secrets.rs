@@ -50,13 +50,24 @@ pub fn placeholder_swap(data: &[u8]) {
         }
     }
     let known = placeholder.as_str().as_bytes();
-    let left = |text: &[u8]| text.windows(known.len()).any(|window| window == known);
+    // An escape in front may take its first letters: what is read then is no placeholder.
+    let lead = match syntax {
+        Syntax::Url | Syntax::Form => Some(b'%'),
+        Syntax::Json => Some(b'\\'),
+        Syntax::Text | Syntax::Xml | Syntax::Opaque => None,
+    };
+    let left = |text: &[u8]| {
+        let mut places = text.windows(known.len()).enumerate();
+        places.any(|(at, window)| {
+            let before = &text[at.saturating_sub(5)..at];
+            window == known && !before.iter().any(|byte| Some(*byte) == lead)
+        })
+    };
     match whole {
         Some(whole) => assert_eq!(whole, pieces),
         None => assert_eq!(text, pieces),
     }
-    // A backslash in front may make its first letter a part of an escape.
-    assert!(syntax == Syntax::Json || !left(&pieces));
+    assert!(!left(&pieces));
     if let Ok(text) = std::str::from_utf8(&text) {
         let set = query::set(Some(text), "key", b"v4lue");
         assert!(set.ends_with("key=v4lue"));
