@@ -143,8 +143,8 @@ async fn inlet(vpp: &Vpp, facts: &Facts) -> Result<InterfaceIndex, BackendError>
     }
 }
 
-/// Attaches an interface of the host, with places of this size for what is sent. One that was attached before, by an attempt that ended
-/// too early, is attached anew.
+/// Attaches an interface of the host, with places of this size for what is sent. One that was
+/// attached before, by an attempt that ended too early, is attached anew.
 async fn af_packet(
     vpp: &Vpp,
     name: &str,

@@ -123,15 +123,7 @@ impl Http {
         let stream = TokioIo::new(stream);
         let served = match version {
             HttpVersion::Http1 => {
-                http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(HEAD_DEADLINE)
-                    .preserve_header_case(true)
-                    .auto_date_header(false)
-                    // One who has asked and says no more still wants the answer.
-                    .half_close(true)
-                    .max_buf_size(MAX_HEAD)
-                    .max_headers(MAX_HEADERS)
+                http1_server()
                     .serve_connection(stream, service)
                     .with_upgrades()
                     .await
@@ -157,6 +149,21 @@ impl Http {
         }
         tasks.tunnels().await;
     }
+}
+
+/// How HTTP/1 is taken from sandboxes.
+fn http1_server() -> http1::Builder {
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_DEADLINE)
+        .preserve_header_case(true)
+        .auto_date_header(false)
+        // One who has asked and says no more still wants the answer.
+        .half_close(true)
+        .max_buf_size(MAX_HEAD)
+        .max_headers(MAX_HEADERS);
+    server
 }
 
 /// What the HTTP library refused by itself.

@@ -192,7 +192,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
     run_encoder("gzip", content)
 }
 
-/// The coded form, made by the tools of the system where they are there.
+/// The coded form, made by the library that the proxy decodes with.
 fn run_encoder(coding: &str, content: &[u8]) -> Vec<u8> {
     use async_compression::tokio::bufread as encoders;
     use tokio::io::AsyncReadExt as _;

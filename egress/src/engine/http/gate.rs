@@ -12,13 +12,12 @@ use http::request::Parts;
 use http::uri::Scheme as UriScheme;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use super::{HEAD_DEADLINE, Http, MAX_HEAD, MAX_HEADERS, client_fault};
+use super::{Http, client_fault, http1_server};
 use crate::audit::{Outcome, Protocol};
 use crate::engine::authority::{self, Authority, Host};
 use crate::engine::body::{Body, full};
@@ -60,14 +59,7 @@ pub(crate) async fn proxy(
         let gate = Arc::clone(&serving);
         async move { Ok::<_, Infallible>(gate.answer(request).await) }
     });
-    let served = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_DEADLINE)
-        .preserve_header_case(true)
-        .auto_date_header(false)
-        .half_close(true)
-        .max_buf_size(MAX_HEAD)
-        .max_headers(MAX_HEADERS)
+    let served = http1_server()
         .serve_connection(TokioIo::new(Prefixed::new(first, stream)), service)
         .with_upgrades()
         .await;
